@@ -1,6 +1,6 @@
 -- question: Does each pair of hosts transmit in each step what the algorithm must move between them?
 -- row: a run, a step and a directed pair of hosts that carries the exchange
--- inputs: step_pairs, topology_edges, conservation
+-- inputs: step_pairs, topology_edges, conservation, collective_laws
 -- column: run_id
 -- column: step
 -- column: src_ip
@@ -11,14 +11,15 @@
 -- column: difference_bytes bytes; payload_bytes - expected_bytes
 -- column: share_of_expected ratio; payload_bytes over expected_bytes
 -- column: header_bytes bytes; wire bytes less payload of the pair in the step
--- By the law that conservation chose. With expected_by law, expected_bytes are the same for all pairs;
--- with halving and doubling half as much for each further partner. A step ends where the sender's log ends it, which
+-- By the law that conservation chose, whose sum the pairs share as collective_laws says. A step ends where the sender's log ends it, which
 -- may be before its last byte is sent. What is missing in one step is then too much in the next.
 WITH laws AS MATERIALIZED (
-    FROM conservation()
+    SELECT c.*, partner_ratio, server_ratio, most_edges
+    FROM conservation() AS c
+    JOIN LATERAL (FROM collective_laws(hosts := c.hosts)) AS l ON l.topology = c.topology AND l.law = c.law
     WHERE expected_bytes IS NOT NULL
 ), edges AS MATERIALIZED (
-    SELECT e.run_id, src_ip, dst_ip, e.payload_bytes::DOUBLE AS bytes, topology,
+    SELECT e.run_id, src_ip, dst_ip, e.payload_bytes::DOUBLE AS bytes,
            count(*) OVER (PARTITION BY e.run_id) AS edge_count,
            count(*) OVER (PARTITION BY e.run_id, src_ip) AS partners,
            count(*) OVER (PARTITION BY e.run_id, dst_ip) AS partners_of_other
@@ -28,17 +29,17 @@ WITH laws AS MATERIALIZED (
     SELECT *, bytes / sum(bytes) OVER (PARTITION BY run_id) AS share,
            row_number() OVER (PARTITION BY run_id, src_ip, partners_of_other > 1 ORDER BY bytes DESC, dst_ip) - 1 AS place
     FROM edges
-), expected AS (
-    SELECT run_id, src_ip, dst_ip,
-           topology NOT IN ('hierarchical_ring', 'pair_averaging')
-               AND NOT (topology = 'binary_tree_star' AND edge_count > 2 * (hosts - 1))
-               AND law <> 'servers on workers' AS by_law,
-           model_bytes * CASE WHEN NOT by_law THEN total_factor * share
-                              WHEN topology = 'halving_doubling'
-                                  THEN CASE WHEN partners = 1 OR partners_of_other = 1 THEN 1 ELSE 2.0 ** -place END
-                              ELSE total_factor / edge_count END AS bytes_a_step
+), weighed AS (
+    SELECT run_id, src_ip, dst_ip, share, model_bytes, total_factor,
+           partner_ratio IS NOT NULL AND server_ratio = 1 AND edge_count <= coalesce(most_edges, edge_count) AS by_law,
+           CASE WHEN partners > 1 AND partners_of_other > 1 THEN partner_ratio ** place ELSE 1 END AS weight
     FROM ranked
-    JOIN laws USING (run_id, topology)
+    JOIN laws USING (run_id)
+), expected AS (
+    SELECT run_id, src_ip, dst_ip, by_law,
+           model_bytes * CASE WHEN by_law THEN total_factor * weight / sum(weight) OVER (PARTITION BY run_id)
+                              ELSE total_factor * share END AS bytes_a_step
+    FROM weighed
 ), measured AS (
     SELECT run_id, step, src_ip, dst_ip, payload_bytes AS payload, wire_bytes AS wire
     FROM step_pairs

@@ -1,6 +1,6 @@
 -- question: Which runs should send the same, so that a mean over them means something?
 -- row: a run
--- inputs: runs, hosts, logged_steps, framework_settings, ring_comparison, ring_order, pair_payload, step_synchrony, host_names
+-- inputs: runs, hosts, logged_steps, framework_settings, ring_comparison, ring_order, pair_payload, step_synchrony, host_names, collective_laws
 -- column: run_id from hosts
 -- column: configuration; setting and model in one text: the same for runs that should send the same
 -- column: setting; framework setting, topology, order, workers and steps in one text, without what is not known
@@ -42,7 +42,7 @@ WITH thresholds AS (
     WHERE is_ring
     GROUP BY run_id
 ), shapes AS (
-    SELECT run_id, declared_topology, inferred_topology IN ('star', 'tree', 'binary_tree_star') AS has_centre,
+    SELECT run_id, declared_topology, inferred_topology IN (SELECT topology FROM collective_laws() WHERE is_rooted) AS has_centre,
            coalesce(declared_as, declared_topology) AS declared, inferred_topology,
            inferred_topology <> 'unknown' AND (declared IS NULL OR declared_as IS NULL
                OR (problem IS NULL AND NOT agrees AND inferred_topology <> declared_as)) AS is_inferred

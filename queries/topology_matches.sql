@@ -1,6 +1,6 @@
 -- question: Which shape does the graph of the pairs that carry a run's exchange have?
 -- row: a run
--- inputs: runs, hosts, pair_payload, topology_edges, topology_shapes, topology_candidates, pair_turns
+-- inputs: runs, hosts, pair_payload, topology_edges, topology_shapes, topology_candidates, pair_turns, collective_laws
 -- column: run_id from hosts
 -- column: topology; topology of that shape; unknown where no shape fits
 -- column: root_ip; centre of a star or binary_tree_star, root of a tree: all links are first used towards it; null for other shapes
@@ -99,7 +99,7 @@ WITH RECURSIVE thresholds AS (
     SELECT run_id, e.src_ip AS x, e.dst_ip AS y
     FROM edges AS e
     JOIN matched AS m USING (run_id, level)
-    WHERE shape IN ('star', 'tree', 'binary_tree_star')
+    WHERE shape IN (SELECT topology FROM collective_laws() WHERE is_rooted)
 ), paths AS (
     SELECT run_id, x AS origin, x, y, 1 AS length FROM rooted_links
     UNION
@@ -136,8 +136,7 @@ WITH RECURSIVE thresholds AS (
     QUALIFY row_number() OVER (PARTITION BY c.run_id ORDER BY c.place) = 1
 )
 SELECT run_id, coalesce(shape, 'unknown') AS topology,
-       CASE WHEN shape IN ('star', 'tree', 'binary_tree_star') THEN root_ip END AS root_ip,
-       hosts, edges, matched_share, evenness, irregularity, turn, t.by_steps, runner_up, runner_up_share,
+       root_ip, hosts, edges, matched_share, evenness, irregularity, turn, t.by_steps, runner_up, runner_up_share,
        level, core_hosts,
        CASE WHEN shape = 'sharded_parameter_server' AND is_bipartite THEN least(opposite, same) END AS smaller_party,
        CASE WHEN shape = 'hierarchical_ring' THEN groups END AS groups

@@ -1,6 +1,6 @@
 -- question: Do the pairs of an inferred topology send what its law makes them send?
 -- row: a run whose topology is known
--- inputs: runs, hosts, flows, step_flows, logged_steps, pair_payload, topology_edges, exchange_laws
+-- inputs: runs, hosts, flows, step_flows, logged_steps, pair_payload, topology_edges, exchange_laws, collective_laws
 -- column: run_id from hosts
 -- column: law; law of the exchange (exchange_laws) that is nearest to what was sent; null without model_bytes or a log
 -- column: volume_ratio ratio; payload of the pairs over model_bytes times the law's total_factor times steps; null without model_bytes or a log
@@ -9,15 +9,14 @@
 -- Of the pairs that carry the exchange (in pair averaging all pairs), payload without retransmissions. A pair's payload is
 -- what it sent inside steps and, of what it sent after them, at most as much as in a mean step: data still waits in the
 -- sockets when the end of a step is logged.
--- What a pair sends relative to the others by the law: as much as every other one; by halving, half as much for each
--- further partner; between servers that are workers twice as much as between worker and server. The laws of pair averaging,
--- rings of rings and a star with a tree over it fix only the sum.
+-- What a pair sends relative to the others by the law: partner_ratio, server_ratio and most_edges of collective_laws.
 WITH laws AS MATERIALIZED (
-    FROM exchange_laws
-    WHERE law IS NOT NULL
-), shapes AS (
+    SELECT e.*, partner_ratio, server_ratio, most_edges
+    FROM exchange_laws AS e
+    JOIN LATERAL (FROM collective_laws(hosts := e.hosts)) AS l ON l.topology = e.topology AND l.law = e.law
+), shapes AS (  -- the laws of a run share out their sums alike
     SELECT run_id, any_value(topology) AS topology, any_value(level) AS level, any_value(hosts) AS hosts,
-           bool_or(law = 'servers on workers') AS is_colocated
+           any_value(partner_ratio) AS partner_ratio, any_value(server_ratio) AS server_ratio, any_value(most_edges) AS most_edges
     FROM laws
     GROUP BY run_id
 ), payload AS MATERIALIZED (
@@ -58,14 +57,13 @@ WITH laws AS MATERIALIZED (
     FROM sent
 ), weighed AS (  -- pairs send in proportion to their weights
     SELECT run_id, bytes,
-           CASE WHEN topology = 'halving_doubling' AND outs > 1 AND ins > 1
-                    THEN 2.0 ** (1 - row_number() OVER (PARTITION BY run_id, src_ip, ins > 1 ORDER BY bytes DESC, dst_ip))
-                WHEN is_colocated AND outs = hosts - 1 AND ins = hosts - 1 THEN 2
-                ELSE 1 END AS weight
+           CASE WHEN outs > 1 AND ins > 1
+                THEN partner_ratio ** (row_number() OVER (PARTITION BY run_id, src_ip, ins > 1 ORDER BY bytes DESC, dst_ip) - 1)
+                ELSE 1 END
+               * CASE WHEN outs = hosts - 1 AND ins = hosts - 1 THEN server_ratio ELSE 1 END AS weight
     FROM placed
     JOIN shapes USING (run_id)
-    WHERE topology NOT IN ('pair_averaging', 'hierarchical_ring')
-      AND NOT (topology = 'binary_tree_star' AND edge_count > 2 * (hosts - 1))
+    WHERE partner_ratio IS NOT NULL AND edge_count <= coalesce(most_edges, edge_count)
 ), shares AS (
     SELECT run_id, bytes / sum(bytes) OVER (PARTITION BY run_id) AS share, weight / sum(weight) OVER (PARTITION BY run_id) AS by_law
     FROM weighed

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from math import log2
 from typing import Any
 
+import duckdb
 import pytest
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.query import catalogue
 from ddnn_traces.traffic.collectives import SHAPES, Collective, Round, Transfer, broadcast, shares
 
 SIZE = 1_000_003  # divides by none of the numbers of workers
@@ -85,6 +87,47 @@ def test_order_names_the_hosts_of_the_places(topology: str, shape: str) -> None:
     turned = Collective(topology, 6, shape, order=order)
     expected = Counter({(order[a], order[b]): n for (a, b), n in pairs(plain.rounds(SIZE, random.Random(3))).items()})
     assert pairs(turned.rounds(SIZE, random.Random(3))) == expected
+
+
+def stated_laws(collective: Collective) -> list[dict[str, Any]]:
+    """The rows of queries/collective_laws.sql of the collective's topology whose factor is known for its numbers."""
+    workers, servers = collective.workers, collective.servers or 0
+    numbers = {
+        "hosts": collective.hosts,
+        "core_hosts": power_of_two(workers),
+        "smaller_party": min(workers, servers) if collective.shape == "apart" else None,
+        "groups": -(-workers // collective.group_size) if collective.group_size else None,
+    }
+    query = catalogue.find("collective_laws")
+    with duckdb.connect() as connection:
+        rows = connection.sql(query.sql, params=query.values(numbers)).to_arrow_table().to_pylist()
+    return [row for row in rows if row["topology"] == collective.topology and row["total_factor"] is not None]
+
+
+def weight(law: dict[str, Any], sent_by_pair: Counter[tuple[int, int]], pair: tuple[int, int], hosts: int) -> float:
+    """What a pair sends relative to others by the law, as topology_volumes and pair_conservation read it."""
+    outs, ins = Counter(src for src, _ in sent_by_pair), Counter(dst for _, dst in sent_by_pair)
+    if outs[pair[0]] == ins[pair[1]] == hosts - 1:
+        return float(law["server_ratio"])
+    heavier = [
+        b for (src, dst), b in sent_by_pair.items() if src == pair[0] and ins[dst] > 1 and b > sent_by_pair[pair] + 2
+    ]
+    return float(law["partner_ratio"] ** len(heavier)) if outs[pair[0]] > 1 and ins[pair[1]] > 1 else 1.0
+
+
+@pytest.mark.parametrize("workers", [4, 5, 8, 9])
+@pytest.mark.parametrize(("topology", "shape"), ALL)
+def test_the_transfers_follow_a_law_that_the_queries_know(topology: str, shape: str, workers: int) -> None:
+    collective = Collective(topology, workers, shape)
+    laws, by_pair = stated_laws(collective), pairs(collective.rounds(SIZE))
+    moved = sum(by_pair.values()) / SIZE
+    [law] = [law for law in laws if law["total_factor"] == pytest.approx(moved, rel=1e-4)][:1] or [None]
+    assert law is not None, f"{moved} is none of {[law['total_factor'] for law in laws]}"
+    if law["partner_ratio"] is None or len(by_pair) > (law["most_edges"] or len(by_pair)):
+        return  # the law fixes only the sum
+    weights = {pair: weight(law, by_pair, pair, collective.hosts) for pair in by_pair}
+    shared = {pair: moved * share / sum(weights.values()) for pair, share in weights.items()}
+    assert {pair: sent / SIZE for pair, sent in by_pair.items()} == pytest.approx(shared, rel=1e-4)
 
 
 def test_shares_are_whole_bytes_that_add_up() -> None:

@@ -1,0 +1,55 @@
+-- question: What must each collective move in a step, and how do its pairs of hosts share it?
+-- row: a topology and a law that its exchange may follow
+-- inputs: none
+-- param: hosts BIGINT > 0 = NULL; N, hosts that take part in the exchange; without it no factor is computed
+-- param: core_hosts BIGINT > 0 = NULL; c, hosts without those that have a single link, for recursive_doubling
+-- param: smaller_party BIGINT > 0 = NULL; servers or workers, the fewer; null where servers are workers, too
+-- param: groups BIGINT > 0 = NULL; groups of a hierarchical_ring
+-- column: topology; topology in the terms of the query topology
+-- column: words; regular expression of the words that declare it, in lower case, with _ for -
+-- column: is_rooted; whether one host is the root or the centre
+-- column: law; name of the law
+-- column: total_factor ratio; payload of a step over all pairs, over the bytes S that a step exchanges; null where the law does not hold for these numbers
+-- column: partner_ratio ratio; payload that a host sends to its next partner, over that to the one before, the heaviest first; null where the law fixes only the sum of all pairs
+-- column: server_ratio ratio; payload between two hosts that have links to all, over that of other pairs: servers on workers
+-- column: most_edges edges; with more directed pairs the law fixes only the sum: a star with a tree over it; null without such a limit
+-- This is the only place of a law in SQL; ddnn_traces/traffic/collectives.py makes the transfers that follow it, and a test
+-- compares both. total_factor is 2(N-1) for every all-reduce that sends no byte twice: a ring (2(N-1)/N*S per worker;
+-- Patarasuk and Yuan 2009), tree and star (S to and from each other host), halving and doubling (Rabenseifner 2004), rings
+-- of rings. It is 2w for w workers with parameter servers of their own (chang 2018: 2mw), c*log2(c) + 2(N-c) for recursive
+-- doubling on a hypercube of c, N(N-1) where all send all to all, N for pair averaging.
+WITH topologies(topology, words, is_rooted, most_edges) AS (
+    VALUES ('ring', 'ring[0-9]*', false, NULL),
+           ('tree', 'tree', true, NULL),
+           ('star', 'star', true, NULL),
+           ('sharded_parameter_server', 'sharded_parameter_server|sharded_ps', false, NULL),
+           ('binary_tree_star', 'binary_?tree_?star|bts', true, 2 * ($hosts - 1)),
+           ('clique', 'clique', false, NULL),
+           ('recursive_doubling', 'recursive_?doubling|rec_?doubling|rd', false, NULL),
+           ('halving_doubling', 'halving_?doubling|rabenseifner|hd', false, NULL),
+           ('pair_averaging', 'pair_?averaging|pairavg|gossip', false, NULL),
+           ('hierarchical_ring', 'hierarchical_?ring', false, NULL)
+), laws(topology, law, total_factor, partner_ratio, server_ratio) AS (
+    VALUES ('ring', 'no byte twice', 2 * ($hosts - 1), 1, 1),
+           ('tree', 'no byte twice', 2 * ($hosts - 1), 1, 1),
+           ('star', 'every worker in each step', 2 * ($hosts - 1), 1, 1),
+           ('star', 'one worker in each step', CASE WHEN $hosts > 2 THEN 2 END, 1, 1),
+           ('sharded_parameter_server', 'servers on workers', CASE WHEN $smaller_party IS NULL THEN 2 * ($hosts - 1) END, 1, 2),
+           ('sharded_parameter_server', 'fewer servers than workers', 2 * ($hosts - $smaller_party), 1, 1),
+           ('sharded_parameter_server', 'more servers than workers',
+            CASE WHEN $smaller_party < $hosts - $smaller_party THEN 2 * $smaller_party END, 1, 1),
+           ('binary_tree_star', 'no byte twice', 2 * ($hosts - 1), 1, 1),
+           ('clique', 'all to all', $hosts * ($hosts - 1), 1, 1),
+           ('clique', 'shares to all and back', 2 * ($hosts - 1), 1, 1),
+           ('recursive_doubling', 'all of it between pairs', $core_hosts * log2($core_hosts) + 2 * ($hosts - $core_hosts), 1, 1),
+           ('halving_doubling', 'no byte twice', 2 * ($hosts - 1), 0.5, 1),
+           ('pair_averaging', 'one model for each worker', $hosts, NULL, 1),
+           ('pair_averaging', 'one model for each worker but one', CASE WHEN $hosts % 2 = 1 THEN $hosts - 1 END, NULL, 1),
+           ('hierarchical_ring', 'no byte twice', 2 * ($hosts - 1), NULL, 1),
+           ('hierarchical_ring', 'rings, and a broadcast in each group', 2 * ($hosts - 1) + $hosts - $groups, NULL, 1)
+)
+SELECT topology, words, is_rooted, law, total_factor::DOUBLE AS total_factor, partner_ratio::DOUBLE AS partner_ratio,
+       server_ratio::DOUBLE AS server_ratio, most_edges::BIGINT AS most_edges
+FROM laws
+JOIN topologies USING (topology)
+ORDER BY topology, law
