@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from types import TracebackType
@@ -78,24 +78,12 @@ def _spill_folder() -> str:
         return ""
 
 
-class Queries(Mapping[str, catalogue.Query]):
+class Queries(dict[str, catalogue.Query]):
     """Queries by name; in a notebook or a console, a line each with its question."""
 
-    def __init__(self, queries: Mapping[str, catalogue.Query]) -> None:
-        self._queries = queries
-
-    def __getitem__(self, name: str) -> catalogue.Query:
-        return self._queries[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._queries)
-
-    def __len__(self) -> int:
-        return len(self._queries)
-
     def __repr__(self) -> str:
-        width = max(map(len, self._queries))
-        return "\n".join(f"{query.name:<{width}}  {query.question}" for query in self._queries.values())
+        width = max(map(len, self))
+        return "\n".join(f"{query.name:<{width}}  {query.question}" for query in self.values())
 
 
 class Dataset:

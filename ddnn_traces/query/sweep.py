@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ddnn_traces.errors import NoDataError, QueryError
 from ddnn_traces.query import catalogue
 from ddnn_traces.store import schema
+from ddnn_traces.text import sql_literal
 
 if TYPE_CHECKING:
     import polars as pl
@@ -80,5 +81,4 @@ def _refuse_other_axes(connection: DuckDBPyConnection, sweep: Path) -> None:
 
 def _quoted(path: Path) -> str:
     """A path as a literal of SQL, in which * is no pattern."""
-    text = glob.escape(str(path.resolve())).replace("'", "''")
-    return f"'{text}'"
+    return sql_literal(glob.escape(str(path.resolve())))

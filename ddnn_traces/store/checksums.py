@@ -7,15 +7,16 @@ compressed values: it tells which column is damaged, and serves where there is n
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from ddnn_traces.store import hashes, schema
-from ddnn_traces.store.layout import INPUTS, MARKER, STORED_FILES, ListedFile, marker_is_as_written
+from ddnn_traces.store.layout import INPUTS, MARKER, SOURCES, STORED_FILES, ListedFile, marker_is_as_written
 from ddnn_traces.store.parquet import partition
 from ddnn_traces.store.whole_files import sha256_of
 from ddnn_traces.text import counted
@@ -107,9 +108,11 @@ def damages(dataset: Path, run_id: str, files: Files | None) -> list[Damage]:
         return [damage for path in _files(dataset, run_id) for damage in _of_pages(dataset, run_id, path)]
     names = {_name(path, dataset) for path in _files(dataset, run_id)}
     found = [Damage(run_id, name, "not written by this program, and read by queries") for name in names - files.keys()]
-    for name, file in files.items():
-        if problem := _problem(dataset / name, file):
-            found.append(Damage(run_id, name, problem))
+
+    def problem(path: Path, file: StoredFile) -> str | None:
+        return _problem(path, file.bytes, lambda: _state(path) == file)
+
+    found += [Damage(run_id, name, what) for name, file in files.items() if (what := problem(dataset / name, file))]
     return sorted(found, key=lambda damage: damage.file)
 
 
@@ -137,14 +140,7 @@ def listed_damages(release: Path, listed: Sequence[ListedFile]) -> list[Damage]:
 
     def problem(file: ListedFile) -> str | None:
         path = release / file.path
-        try:
-            if (size := path.stat().st_size) != file.bytes:
-                return f"has {counted(size, 'byte')} instead of {file.bytes:,}"
-            return None if sha256_of(path) == file.sha256 else f"changed: it does not match its checksum{_place(path)}"
-        except FileNotFoundError:
-            return "missing"
-        except OSError as error:
-            return f"cannot be read ({error.strerror})"
+        return _problem(path, file.bytes, lambda: sha256_of(path) == file.sha256)
 
     with ThreadPoolExecutor(_READERS) as threads:
         found = zip(listed, threads.map(problem, listed), strict=True)
@@ -182,23 +178,21 @@ def damaged_records(dataset: Path) -> Iterator[Damage]:
     if not marker_is_as_written(dataset):
         yield Damage(None, MARKER, "damaged")
     for name in (FILE, INPUTS):
-        try:
-            unsealed((dataset / name).read_text(encoding="utf-8"), needs_seal=name == FILE)
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError, RecursionError) as error:
-            yield Damage(None, name, f"damaged ({error})")
+        yield from _unsealable(name, partial((dataset / name).read_text, encoding="utf-8"))
 
 
 def damaged_texts(texts: Mapping[str, str]) -> list[Damage]:
     """The same of the content of these files, by name."""
-    found = []
-    for name, content in sorted(texts.items()):
-        try:
-            unsealed(content, needs_seal=name == FILE)
-        except (ValueError, RecursionError) as error:
-            found.append(Damage(None, name, f"damaged ({error})"))
-    return found
+    return [damage for name in sorted(texts) for damage in _unsealable(name, partial(texts.__getitem__, name))]
+
+
+def _unsealable(name: str, read: Callable[[], str]) -> Iterator[Damage]:
+    try:
+        unsealed(read(), needs_seal=name == FILE)
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, RecursionError) as error:
+        yield Damage(None, name, f"damaged ({error})")
 
 
 def _files(dataset: Path, run_id: str) -> list[Path]:
@@ -214,13 +208,12 @@ def _state(path: Path) -> StoredFile:
     return StoredFile(path.stat().st_size, hashes.digests_of(path, _ALGORITHM)[_ALGORITHM])
 
 
-def _problem(path: Path, file: StoredFile) -> str | None:
-    """What is wrong with a file, by its record."""
+def _problem(path: Path, recorded_bytes: int, is_same: Callable[[], bool]) -> str | None:
+    """What is wrong with a file, by its record. is_same: whether its hash is the recorded one."""
     try:
-        size = path.stat().st_size
-        if size != file.bytes:
-            return f"has {counted(size, 'byte')} instead of {file.bytes:,}"
-        return None if _state(path) == file else f"changed: it does not match its checksum{_place(path)}"
+        if (size := path.stat().st_size) != recorded_bytes:
+            return f"has {counted(size, 'byte')} instead of {recorded_bytes:,}"
+        return None if is_same() else f"changed: it does not match its checksum{_place(path)}"
     except FileNotFoundError:
         return "missing"
     except OSError as error:
@@ -253,3 +246,50 @@ def _of_each_page(path: Path) -> str | None:
         what = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         return f"column {column}: {what}" if column else what
     return None
+
+
+# --- the small files of a dataset by run: inputs.json, sources.json, checksums.json; each is JSON with one key
+
+_KEYS = {INPUTS: "runs", SOURCES: "folders", STORED_FILES: "runs"}
+
+#: Names of the small files.
+NAMES = tuple(_KEYS)
+
+#: What a file has of each run.
+Entries = Mapping[str, Any]
+
+
+def entries(name: str, text: str | None) -> dict[str, Any]:
+    """What a small file of this name has of each run; nothing where it is missing or damaged."""
+    try:
+        found = unsealed(text or "")[_KEYS[name]]
+    except (ValueError, KeyError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def small_text(name: str, runs: Entries) -> str:
+    """Content of the file, as an ingest writes it."""
+    document = {_KEYS[name]: dict(sorted(runs.items()))}
+    return json.dumps(document, indent=1) + "\n" if name == SOURCES else sealed(document)
+
+
+def of_runs(name: str, text: str | None, wanted: Callable[[str], bool]) -> dict[str, Any]:
+    """The entries of some runs."""
+    return {run_id: entry for run_id, entry in entries(name, text).items() if wanted(run_id)}
+
+
+def merged(name: str, start: str | None, ours: str, theirs: str | None, written: Collection[str]) -> str:
+    """Content of the file after a commit on top of another writer's: ours of the runs that we wrote or that only we
+    have changed, and theirs of all others.
+
+    start: the content that ours began with. theirs: that of the commit before ours.
+    """
+    if theirs == start:
+        return ours
+    before, mine, base = (entries(name, text) for text in (start, ours, theirs))
+    chosen = dict(base)
+    for run_id, entry in mine.items():
+        if run_id in written or (run_id in base and base[run_id] == before.get(run_id)):
+            chosen[run_id] = entry
+    return small_text(name, chosen)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.store import checksums, hashes, layout, object_store, records, schema
+from ddnn_traces.store import checksums, hashes, layout, object_store, schema
 from ddnn_traces.store.delta.dataset import LAST, Head, StoredDataset, TableFile
 from ddnn_traces.store.layout import INPUTS, SOURCES
 from ddnn_traces.store.parquet import partition
@@ -163,10 +163,10 @@ def _texts(source: _Source, writer: Writer, chosen: Sequence[str]) -> dict[str, 
     """inputs.json and sources.json of the target: its own, with what the source has of the runs that are copied."""
     there, texts = writer.texts(), {}
     for name in (INPUTS, SOURCES):
-        kept = records.of_runs(name, there.get(name), lambda run_id: run_id not in chosen)
-        new = records.of_runs(name, source.texts.get(name), chosen.__contains__)
+        kept = checksums.of_runs(name, there.get(name), lambda run_id: run_id not in chosen)
+        new = checksums.of_runs(name, source.texts.get(name), chosen.__contains__)
         if not kept and {*chosen} == source.runs and name in source.texts:
             texts[name] = source.texts[name]
         elif kept or new:
-            texts[name] = records.text_of(name, kept | new)
+            texts[name] = checksums.small_text(name, kept | new)
     return texts

@@ -69,9 +69,9 @@ class Writer(ABC):
     def __exit__(self, *_: object) -> None: ...
 
     @property
-    @abstractmethod
     def scratch(self) -> Path:
         """Folder for temporary files."""
+        return self.partial / "scratch"
 
     @property
     @abstractmethod
@@ -194,31 +194,22 @@ class DatasetWriter(Writer):
         self._report(f"{self.name}/{MARKER}: damaged or missing; it is written again")
 
     @property
-    def scratch(self) -> Path:
-        """Folder for temporary files."""
-        return self.partial / "scratch"
-
-    @property
     def next(self) -> Path:
         """The version that is being built."""
         return self.partial / "next"
 
     @property
     def exists(self) -> bool:
-        """Whether there is a dataset now."""
         return is_dataset(self.out)
 
     @property
     def folder(self) -> Path | None:
-        """The folder of the dataset."""
         return self.out
 
     def is_there(self, run_id: str) -> bool:
-        """Whether the dataset has the run now."""
         return partition(self.out, "runs", run_id).is_dir()
 
     def texts(self) -> dict[str, str]:
-        """Content of inputs.json and sources.json of the dataset now, without those that are missing or no text."""
         return layout.texts(self.out)
 
     def damages(self, run_id: str) -> list[checksums.Damage]:
@@ -229,22 +220,18 @@ class DatasetWriter(Writer):
         return found
 
     def damaged_records(self) -> list[checksums.Damage]:
-        """Damaged files that belong to no run, which a commit writes again."""
         return list(checksums.damaged_records(self.out)) if is_dataset(self.out) else []
 
     def write(self, table: str, run_id: str, batches: Iterable[pa.RecordBatch], provenance: dict[str, str]) -> None:
-        """Write a run's rows of one table. batches: in the table's schema and order."""
         write_rows(partition(self.next, table, run_id) / "part-0.parquet", table, batches, provenance)
 
     def put(self, table: str, run_id: str, file: Path) -> None:
-        """As write(), of a Parquet file of another dataset, which is left as it is."""
         path = partition(self.next, table, run_id) / "part-0.parquet"
         path.parent.mkdir(parents=True)
         shutil.copyfile(file, path)
         self._oldest = min(self._oldest, schema_version(file))
 
     def commit(self, files: Mapping[str, str]) -> None:
-        """Put the old dataset's other runs and the ones written in its place, with these text files (name: content)."""
         self._is_committing = True
         new = {run_id: self._files_of(run_id) for run_id in checksums.run_ids(self.next)}
         oldest = self._oldest

@@ -284,7 +284,7 @@ def test_threads_that_read_one_file_do_not_move_each_other() -> None:
             time.sleep(0.0005)
             return super().read(size)
 
-    reader = remote._Reader(Slow(content), reported, remote._Content("x", None, "x"))
+    reader = remote._reader(Slow(content), reported, remote._Content("x", None, "x"))
 
     def read(place: int) -> bytes:
         reader.seek(place)

@@ -15,7 +15,7 @@ import pytest
 from tools import CODE
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.store import checksums, hashes, records, schema
+from ddnn_traces.store import checksums, hashes, schema
 from ddnn_traces.store.delta.dataset import Head, StoredDataset
 from ddnn_traces.store.layout import INPUTS, SOURCES
 from ddnn_traces.store.parquet import partition
@@ -85,7 +85,9 @@ def texts(writer: Writer, names: Iterable[str]) -> dict[str, str]:
         INPUTS: {name: {"made": name} for name in names},
         SOURCES: {name: f"../{name}" for name in names},
     }
-    return {name: records.text_of(name, records.entries(name, there.get(name)) | dict(new[name])) for name in new}
+    return {
+        name: checksums.small_text(name, checksums.entries(name, there.get(name)) | dict(new[name])) for name in new
+    }
 
 
 def entries(url: str, name: str) -> dict[str, object]:
@@ -93,7 +95,7 @@ def entries(url: str, name: str) -> dict[str, object]:
     dataset = StoredDataset(url)
     text = dataset.texts(dataset.head(), [name])[name]
     json.loads(text)
-    return records.entries(name, text)
+    return checksums.entries(name, text)
 
 
 def of(found: State, run_id: str) -> dict[str, str]:

@@ -102,7 +102,7 @@ def test_ranges_of_a_large_file_are_read(bucket: str, tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from ddnn_traces.store.places.delta import StoreFiles, _Ranges
+    from ddnn_traces.store.places.delta import StoreFiles
 
     rows = 400_000
     table = pa.table({"a": range(rows), "b": [os.urandom(8) for _ in range(rows)]})
@@ -120,7 +120,7 @@ def test_ranges_of_a_large_file_are_read(bucket: str, tmp_path: Path) -> None:
         assert 0 < files.bytes_read < size // 4
         everything = connection.execute("SELECT sum(a), count(DISTINCT b) FROM 'dataset://x/flows/x.parquet'")
         assert everything.fetchall() == [(rows * (rows - 1) // 2, rows)]
-    reader = _Ranges(files, "flows/x.parquet", size)
+    reader = files._open("x/flows/x.parquet")
     content = (tmp_path / "x.parquet").read_bytes()
     places = [(begin, begin + 100_003) for begin in range(0, size, 70_001)]
 

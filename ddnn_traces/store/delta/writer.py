@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ddnn_traces.errors import StorageError, UsageError
-from ddnn_traces.store import checksums, hashes, layout, object_store, records, schema
+from ddnn_traces.store import checksums, hashes, layout, object_store, schema
 from ddnn_traces.store.delta.commit import commit
 from ddnn_traces.store.delta.dataset import FILES, LAST, Head, StoredDataset, TableFile
 from ddnn_traces.store.layout import MARKER
@@ -84,17 +84,11 @@ class StoreWriter(Writer):
         self._runs = {
             file.run_id for file in self._dataset.files(LAST, head.version if head.is_dataset else None).values()
         }
-        self._texts = self._dataset.texts(head, records.NAMES)
+        self._texts = self._dataset.texts(head, checksums.NAMES)
         self._stored = checksums.parsed(self._texts.get(checksums.FILE, ""))
 
     @property
-    def scratch(self) -> Path:
-        """Folder for temporary files."""
-        return self.partial / "scratch"
-
-    @property
     def exists(self) -> bool:
-        """Whether there is a dataset now."""
         return self._head.is_dataset
 
     @property
@@ -203,7 +197,7 @@ class StoreWriter(Writer):
         made: dict[str, str] = {}
 
         def small_files(base: Head) -> dict[str, str]:
-            theirs = self._texts if base.mark == self._head.mark else self._dataset.texts(base, records.NAMES)
+            theirs = self._texts if base.mark == self._head.mark else self._dataset.texts(base, checksums.NAMES)
             for name, text in files.items():
                 made[name] = self._merged(name, text, theirs, written)
             made[checksums.FILE] = self._checksums(theirs.get(checksums.FILE), written)
@@ -215,7 +209,7 @@ class StoreWriter(Writer):
 
     def _merged(self, name: str, text: str, theirs: Mapping[str, str], written: set[str]) -> str:
         """The caller's text with what others committed since it asked for texts(), also before a commit of ours."""
-        return records.merged(name, self._given.get(name), text, theirs.get(name), written)
+        return checksums.merged(name, self._given.get(name), text, theirs.get(name), written)
 
     def _checksums(self, theirs: str | None, written: set[str]) -> str:
         """Content of checksums.json. theirs: that of the commit before."""

@@ -7,7 +7,6 @@ every file is, into a folder that other processes may use at the same time.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
 import threading
@@ -21,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from ddnn_traces import extras
 from ddnn_traces.errors import DdnnTracesError, UsageError
 from ddnn_traces.store import checksums, hashes, layout, object_store, schema
-from ddnn_traces.store.places.known_files import KnownFiles, Reader
 from ddnn_traces.store.places.place import Place
+from ddnn_traces.store.places.remote import KnownFiles, Reader
 from ddnn_traces.store.whole_files import sync
 from ddnn_traces.text import counted
 
@@ -186,8 +185,9 @@ class StoreFiles(KnownFiles):
             raise PermissionError(f"{self._dataset.name}: a dataset on a store is written by ingest and copy only")
         size, name = self.sizes[name], name.removeprefix("x/")
         if self._cache is None and size > _WHOLE:
-            return _Ranges(self, name, size)
-        return _Local(self._whole(name, size), size)
+            return Reader(size, lambda begin, length: self.fetch(name, begin, begin + length))
+        file = os.open(self._whole(name, size), os.O_RDONLY)
+        return Reader(size, lambda begin, length: os.pread(file, length, begin), lambda: os.close(file))
 
     def fetch(self, name: str, begin: int, end: int) -> bytes:
         """Bytes of a file. Its end is fetched once."""
@@ -260,33 +260,3 @@ def _folder_name(dataset: StoredDataset) -> str:
     digest = hashes.hasher("blake3")
     digest.update(memoryview(f"{object_store.endpoint()}\0{dataset.url}".encode()))
     return digest.hexdigest()[:16]
-
-
-class _Ranges(Reader):
-    """A file of which ranges are fetched."""
-
-    def __init__(self, files: StoreFiles, name: str, size: int) -> None:
-        super().__init__(size)
-        self._files, self._name = files, name
-
-    def read_at(self, begin: int, size: int) -> bytes:
-        return self._files.fetch(self._name, begin, begin + size)
-
-    def close(self) -> None:
-        pass
-
-
-class _Local(Reader):
-    """A file on this machine."""
-
-    def __init__(self, path: Path, size: int) -> None:
-        super().__init__(size)
-        self._file = os.open(path, os.O_RDONLY)
-
-    def read_at(self, begin: int, size: int) -> bytes:
-        return os.pread(self._file, size, begin)
-
-    def close(self) -> None:
-        file, self._file = self._file, -1
-        with contextlib.suppress(OSError):
-            os.close(file)

@@ -10,19 +10,20 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fsspec.core import url_to_fs
+from fsspec.spec import AbstractFileSystem
 
 from ddnn_traces.errors import DdnnTracesError, ReleaseError, UsageError
 from ddnn_traces.store import layout, schema
 from ddnn_traces.store.layout import ListedFile, chosen, listed_files
 from ddnn_traces.store.object_store import shown
 from ddnn_traces.store.places import zipped
-from ddnn_traces.store.places.known_files import KnownFiles, Reader
 from ddnn_traces.store.places.place import Place
 
 #: Files up to so many bytes are fetched whole; a range read of a Parquet file takes three requests at least.
@@ -166,6 +167,72 @@ class _Content:
         return f"{root}/{path}"
 
 
+class KnownFiles(AbstractFileSystem):  # type: ignore[misc]
+    """Remote files whose names are known, for DuckDB: these and no others, never changed. sizes: in bytes, by name."""
+
+    cachable = False
+
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        super().__init__()
+        self.sizes = sizes
+
+    def glob(self, path: str, **_: Any) -> list[str]:
+        """The path itself: a name is never a pattern."""
+        name = self._strip_protocol(path)
+        return [name] if name in self.sizes else []
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        """Length, as it was listed."""
+        name = self._strip_protocol(path)
+        return {"name": name, "size": self.sizes[name], "type": "file"}
+
+    def exists(self, path: str, **_: Any) -> bool:
+        """Whether the file is listed."""
+        return self._strip_protocol(path) in self.sizes
+
+    def modified(self, path: str) -> Any:
+        """Always the same: the files never change."""
+        return datetime(2000, 1, 1, tzinfo=UTC)
+
+
+class Reader:
+    """An open file for several threads of DuckDB: each seeks and reads, between which another must not move it.
+
+    read_at: the bytes at a place, of a number; called by several threads at once. close: called once.
+    """
+
+    def __init__(
+        self, size: int, read_at: Callable[[int, int], bytes], close: Callable[[], None] | None = None
+    ) -> None:
+        self.size = size
+        self._read_at, self._close = read_at, close
+        self._place = threading.local()
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        """Go to a place, in this thread. whence: as of io.IOBase."""
+        begin = (0, self.tell(), self.size)[whence]
+        self._place.at = begin + place
+        return int(self._place.at)
+
+    def tell(self) -> int:
+        """The place of this thread."""
+        return int(getattr(self._place, "at", 0))
+
+    def read(self, size: int = -1) -> bytes:
+        """Bytes from this thread's place on."""
+        begin = self.tell()
+        end = self.size if size < 0 else min(self.size, begin + size)
+        data = self._read_at(begin, max(0, end - begin))
+        self._place.at = begin + len(data)
+        return data
+
+    def close(self) -> None:
+        """Close the file."""
+        close, self._close = self._close, None
+        if close:
+            close()
+
+
 class _ReleaseFiles(KnownFiles):
     """The release's Parquet files as a file system for DuckDB."""
 
@@ -183,11 +250,11 @@ class _ReleaseFiles(KnownFiles):
         if mode != "rb":
             raise PermissionError(f"{self.content.name}: a release at a URL is only read")
         if file.bytes > _WHOLE:
-            return _Reader(self.content.open(file, self._copy(file)), file, self.content)
+            return _reader(self.content.open(file, self._copy(file)), file, self.content)
         with self._lock:
             if file.path not in self._fetched:
                 self._fetch(self._small_ones_from(file))
-        return _Reader(self._copy(file).open("rb"), file, self.content)
+        return _reader(self._copy(file).open("rb"), file, self.content)
 
     def _copy(self, file: ListedFile) -> Path:
         return Path(self.scratch.name) / hashlib.sha256(file.path.encode()).hexdigest()
@@ -222,21 +289,16 @@ class _ReleaseFiles(KnownFiles):
             self._fetched.add(file.path)
 
 
-class _Reader(Reader):
-    """An open file of a release. It remembers why a read failed."""
+def _reader(file: Any, listed: ListedFile, content: _Content) -> Reader:
+    """An open file of a release. `content` remembers why a read failed."""
+    lock = threading.Lock()
 
-    def __init__(self, file: Any, listed: ListedFile, content: _Content) -> None:
-        super().__init__(listed.bytes)
-        self._file, self._listed, self._content = file, listed, content
-        self._lock = threading.Lock()
-
-    def read_at(self, begin: int, size: int) -> bytes:
+    def read_at(begin: int, size: int) -> bytes:
         try:
-            with self._lock:
-                self._file.seek(begin)
-                return bytes(self._file.read(size))
+            with lock:
+                file.seek(begin)
+                return bytes(file.read(size))
         except Exception as error:
-            raise self._content.fail(self._listed.path, error) from error
+            raise content.fail(listed.path, error) from error
 
-    def close(self) -> None:
-        self._file.close()
+    return Reader(listed.bytes, read_at, file.close)
