@@ -79,6 +79,7 @@ workers = 4
 topology = "halving_doubling"
 iterations = 3
 layers = 20
+fusion_bytes = 20000000
 bandwidth_mbit = 1000
 queue = "priority"
 partition_bytes = 500000
