@@ -108,7 +108,7 @@ def listed(names: Sequence[str], most: int) -> str:
 
 def nearest(name: str, known: Sequence[str], most: int = _MOST_NAMES) -> str:
     """The known names that a wrong one may have been meant for, else the first `most` of them."""
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+    near = difflib.get_close_matches(name, known)
     if near:
         return f"did you mean {' or '.join(near)}?"
     more = f", ... ({len(known)} in all)" if len(known) > most else ""

@@ -169,7 +169,7 @@ def verify(release: str | Path, output: RowsOutput, jobs: int | None, fast: bool
 @click.option(
     "--overwrite-draft",
     is_flag=True,
-    help="zenodo: make a draft of the same version with other content this release. Default: ask, or refuse.",
+    help="zenodo: replace the content of a draft of this version by this release. Default: ask, or refuse.",
 )
 @click.option("--private", is_flag=True, help="hf: make a new repository private.")
 def push(release: Path, to: str, dry_run: bool, **options: Any) -> None:

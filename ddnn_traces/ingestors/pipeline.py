@@ -191,7 +191,7 @@ class _Ingest:
             raise self._after_interrupt(error) from None
         details = f", {replaced} of them in place of an older one of that name" if replaced else ""
         done = [f"{counted(written, 'run')} written{details}"] if written or not described else []
-        done += [f"{counted(described, 'run')} described anew"] if described else []
+        done += [f"metadata of {counted(described, 'run')} updated"] if described else []
         done += [f"{unchanged} unchanged"] if unchanged else []
         self._messages.info(f"{self._writer.name}: {', '.join(done)}")
 

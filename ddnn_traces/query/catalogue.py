@@ -38,6 +38,8 @@ _PARAM = re.compile(
     r"(?P<name>\w+)\s+(?P<type>BIGINT|DOUBLE|VARCHAR)(?P<positive> > 0)?\s*=\s*(?P<default>[^;]+);\s*(?P<meaning>.+)"
 )
 _COLUMN = re.compile(r"(?P<name>\w+)(?:(?: (?P<unit>[^;]+))?; (?P<meaning>.+)|(?: from (?P<source>\w+))?)")
+#: Likeness of two names (difflib) from which one may be meant by the other: difflib's own limit of close matches.
+_CLOSE = 0.6
 _PYTHON_TYPES = {"BIGINT": int, "DOUBLE": float, "VARCHAR": str}
 
 
@@ -197,7 +199,7 @@ def groups() -> dict[str, list[Query]]:
 
 
 def find(name: str) -> Query:
-    """The query of that name. Raises QueryError with the three nearest by name, or by the words of their questions."""
+    """The query of that name. Raises QueryError with up to three that are near by their words or names."""
     found = catalogue().get(name)
     if found is not None:
         return found
@@ -205,12 +207,14 @@ def find(name: str) -> Query:
         raise QueryError(f"{name} is a table, no query; ddnn-traces sql DATASET 'FROM {name}' has its rows")
     words = [word[:6].lower() for word in re.findall(r"\w{4,}", name.replace("_", " "))]
     about = {query.name: f"{query.name} {query.question}".lower() for query in catalogue().values()}
-    near = sorted(about, key=lambda other: (-sum(word in about[other] for word in words), -_likeness(name, other)))
-    raise QueryError(f"no query named {name}; the nearest are {', '.join(near[:3])}; without a name all are listed")
-
-
-def _likeness(name: str, other: str) -> float:
-    return difflib.SequenceMatcher(None, name, other).ratio()
+    scores = {
+        other: (sum(word in text for word in words), difflib.SequenceMatcher(None, name, other).ratio())
+        for other, text in about.items()
+    }
+    close = [other for other, (shared, likeness) in scores.items() if shared or likeness >= _CLOSE]
+    near = ", ".join(sorted(close, key=scores.__getitem__, reverse=True)[:3])
+    hint = f"the nearest are {near}; " if near else ""
+    raise QueryError(f"no query named {name}; {hint}without a name all are listed")
 
 
 @cache

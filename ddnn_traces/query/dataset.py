@@ -208,7 +208,7 @@ class Dataset:
         runs = self.run_ids
         if len(runs) != 1:
             shown = ", ".join(runs[:5]) + (", ..." if len(runs) > 5 else "")
-            raise UsageError(f"this needs one run, and {self.name} has {len(runs)}: give --run, of {shown}")
+            raise UsageError(f"choose one run with --run; {self.name} has {len(runs)}: {shown}")
         return runs[0]
 
     def query(self, name: str, **params: Any) -> pl.DataFrame:

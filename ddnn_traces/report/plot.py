@@ -59,7 +59,7 @@ def _drawn_by(name: str) -> str:
     """The query with the figure that shows a query's rows. Raises UsageError where there is none."""
     drawn = SHOWN_BY.get(name, name)
     if drawn not in DRAWN:
-        raise UsageError(f"query {name} has no figure; {nearest(name, DRAWN)} Without a query all are listed")
+        raise UsageError(f"query {name} has no figure (without a query all figures are listed); {nearest(name, DRAWN)}")
     return drawn
 
 

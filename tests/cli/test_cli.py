@@ -96,7 +96,7 @@ def test_version(command: RunCommand) -> None:
         ("runs full", "full: not a ddnn_traces dataset (no readable dataset.json); make one with 'ddnn-traces ingest'"),
         ("check good.pcap", "good.pcap: no such dataset"),
         ("query DATASET ring_ordr", "no query named ring_ordr; the nearest are ring_order, "),
-        ("query DATASET --describe xyzzy", "no query named xyzzy; the nearest are "),
+        ("query DATASET --describe xyzzy", "no query named xyzzy; without a name all are listed"),
         ("query DATASET pair_throughput --param window=3", "has no parameter window; did you mean window_ms?"),
         ("query DATASET pair_throughput --param window_ms=soon", "parameter window_ms = 'soon' is not a DOUBLE"),
         ("query DATASET pair_throughput --param window_ms", "--param window_ms: write it as --param window_ms=VALUE"),
@@ -204,7 +204,7 @@ def test_template_that_is_filled_in_later(command: RunCommand, tmp_path: Path) -
         f"warning: {table}: 1 row without a folder of that name next to it: 'gone'; correct run_id, or remove such "
         "rows",
         "run x: its metadata or logs changed; its captures are not read again",
-        "dataset: 1 run described anew",
+        "dataset: metadata of 1 run updated",
     ]
     assert command(*call, "--out", "dataset", "--strict").returncode == 1
     with ddnn_traces.open(tmp_path / "dataset") as dataset:

@@ -498,7 +498,7 @@ def test_runs_without_files(command: RunCommand, process: RunCommand, tmp_path: 
     cases: dict[str, tuple[list[str], str]] = {
         "piped": (["piped"], "was read from standard input, so no file is known that has its packets"),
         "synthetic": (["made", "--run", synthetic], "has no captures (source synthetic)"),
-        "several": (["made"], "this needs one run"),
+        "several": (["made"], "choose one run with --run; made has "),
         "unknown": (["made", "--run", "nothing"], "no run named nothing"),
         "no dataset": (["nowhere"], "no such dataset"),
     }

@@ -235,7 +235,7 @@ def test_captures_are_not_read_for_a_changed_description(
         "run two: its metadata or logs changed; its captures are not read again",
     ]
     assert [warning.replace(str(runs), "..") for warning in heard.warnings] == warnings
-    assert heard.said[-1] == f"{out}: 1 run described anew, 1 unchanged"
+    assert heard.said[-1] == f"{out}: metadata of 1 run updated, 1 unchanged"
     assert hashes_of(out) == expected
     of_packets = {"capture_ledger", "flows", "flow_windows", "packets", "flow_opcodes", "encapsulations"}
     kept = [name for name in before if name.split("/")[0] in of_packets]

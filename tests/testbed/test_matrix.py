@@ -149,7 +149,7 @@ WRONG = {
     "[[runs]]\nprogram = 'ddp'\nbackground = { kind = 'replay' }": "background replay needs flows = FILE",
     "[[runs]]\nprogram = 'ddp'\nbackground.src = 'worker-9'": "background between hosts that include 'worker-9'",
     "[[runs]]\nprogram = 'ddp'\nbackground.dst = 'worker-1'": "background from worker-1 to itself",
-    "[[runs]]\nprogram = 'ddp'\nbackground.protocol = 'sctp'": "protocol = 'sctp'; did you mean tcp?",
+    "[[runs]]\nprogram = 'ddp'\nbackground.protocol = 'sctp'": "protocol = 'sctp'; there are: ",
     "[[runs]]\nprogram = 'ddp'\nfault.kill = 'worker-9'": "fault kills 'worker-9'; did you mean worker-4",
     "[[runs]]\nprogram = 'ddp'\nfault.step = 19": "fault after step 19, and steps = 20; give an earlier step",
     "[[runs]]\nprogram = 'ddp'\nfault.what = 'rack'": "what = 'rack'; there are: process, host",

@@ -21,8 +21,8 @@ _Result = TypeVar("_Result")
 class PushOptions:
     """endpoint_url: another server of the same kind. record: of Zenodo; the release becomes its new version.
 
-    publish_deposit: make the deposit at Zenodo public, which cannot be undone. overwrite_draft: make a draft there that
-    holds other content under this version the release. private: a new repository at the Hub is made private.
+    publish_deposit: make the deposit at Zenodo public, which cannot be undone. overwrite_draft: replace the content of
+    a draft there of this version by the release. private: make a new repository at the Hub private.
     """
 
     endpoint_url: str | None = None

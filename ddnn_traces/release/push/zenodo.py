@@ -56,7 +56,7 @@ class _File:
 class Zenodo:
     """A deposit. site: a key of SITES. record: that it is a new version of, or a draft to continue.
 
-    overwrite_draft: whether a draft of this version with other content becomes this release.
+    overwrite_draft: whether this release replaces other content in a draft of its version.
     """
 
     site: str

@@ -93,7 +93,7 @@ class _Snapshot:
         filled: dict[str, set[str]] = {table: set() for table in schema.TABLES}
         for name, file in chosen.items():
             table = name.partition("/")[0]
-            listed[table].append(f"{_SCHEME}://x/{name}")  # x: views.py takes what is above a table for its dataset
+            listed[table].append(f"{_SCHEME}://x/{name}")  # x: views.py needs a folder above the table's
             if file.rows:
                 filled[table].add(file.run_id)
         return Place(
