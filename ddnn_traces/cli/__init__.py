@@ -6,14 +6,13 @@ import io
 import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import NoReturn
 
 import click
 
 from ddnn_traces import __version__
-from ddnn_traces.cli.analysis import explore, plot, predict, regress, report
-from ddnn_traces.cli.exports import export, packets
+from ddnn_traces.cli.analysis import demo, explore, plot, predict, regress, report
+from ddnn_traces.cli.exports import copy, export, packets, vacuum
 from ddnn_traces.cli.generate import generate
 from ddnn_traces.cli.ingest import ingest
 from ddnn_traces.cli.lines import with_quiet
@@ -21,7 +20,6 @@ from ddnn_traces.cli.ns3 import ns3
 from ddnn_traces.cli.questions import check, describe, query, runs, sql
 from ddnn_traces.cli.releases import publish, push, verify
 from ddnn_traces.cli.simulate import profile, simulate
-from ddnn_traces.cli.stores import copy, vacuum
 from ddnn_traces.cli.testbed import earlier_sweep, testbed
 from ddnn_traces.errors import DdnnTracesError, LeakError, PredictionError, PublishError, QueryError
 from ddnn_traces.text import printable, printable_lines
@@ -71,19 +69,8 @@ def cli() -> None:
     """
 
 
-@cli.command()
-@click.option("--sample", type=click.Path(path_type=Path), help="Folder of run folders; default: the shipped sample.")
-@click.option("--out", default="demo", type=click.Path(path_type=Path))
-def demo(sample: Path | None, out: Path) -> None:
-    """The main job on the shipped sample, end to end: ingest, queries, regression, report."""
-    from ddnn_traces.cli import lines
-    from ddnn_traces.cli.demo import run  # not `import demo`: that is this command
-
-    run(sample, out, lines.messages())
-
-
 for command in (
-    ingest, runs, describe, query, sql, check, regress, predict, report, plot, explore, export, packets, publish,
+    demo, ingest, runs, describe, query, sql, check, regress, predict, report, plot, explore, export, packets, publish,
     verify, push, copy, vacuum, generate, testbed, earlier_sweep, profile, simulate, ns3,
 ):  # fmt: skip
     cli.add_command(with_quiet(command))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddnn_traces.cli import completion
 from ddnn_traces.cli.lines import say
 from ddnn_traces.cli.shared import (
+    complete_queries,
     dataset_argument,
     emit_text,
     key_values,
@@ -161,7 +161,7 @@ def report(dataset: str | Path, out: Path, charts: Path | None, runs: tuple[str,
 
 @click.command()
 @dataset_argument
-@click.argument("name", metavar="[QUERY]", required=False, shell_complete=completion.query_names)
+@click.argument("name", metavar="[QUERY]", required=False, shell_complete=complete_queries)
 @runs_option
 @params_option
 @click.option(
@@ -240,3 +240,35 @@ def explore(dataset: str | Path, port: int | None, no_browser: bool) -> None:
         if not opened.run_ids:
             raise UsageError(f"{dataset}: has no runs; 'ddnn-traces ingest CAPTURES --out {dataset}' adds them")
     page.serve(dataset, port, not no_browser)
+
+
+#: The run whose traffic matrix the demo shows: a ring of four.
+_SHOWN_RUN = "torch-mlp1-sgd-32-gloo-normal-ring-n4"
+
+
+@click.command()
+@click.option("--sample", type=click.Path(path_type=Path), help="Folder of run folders; default: the shipped sample.")
+@click.option("--out", default="demo", type=click.Path(path_type=Path))
+def demo(sample: Path | None, out: Path) -> None:
+    """The main job on the shipped sample, end to end: ingest, queries, regression, report."""
+    import ddnn_traces
+    from ddnn_traces.cli import lines, terminal
+    from ddnn_traces.ingestors import pipeline
+    from ddnn_traces.regression import documents
+    from ddnn_traces.store import schema
+
+    source, dataset, messages = sample or schema.shipped_folder("data/sample"), out / "dataset", lines.messages()
+    messages.info(f"ingest {source}")
+    pipeline.ingest([str(source)], dataset, messages=messages)
+    with ddnn_traces.open(dataset) as opened:
+        shown = _SHOWN_RUN if _SHOWN_RUN in opened.run_ids else opened.run_ids[0]
+        terminal.print_table(opened.query_arrow("run_overview", {}), "The runs")
+        matrix = opened.sql_arrow("SELECT * FROM traffic_matrix WHERE run_id = $run", {"run": shown})
+        terminal.print_table(matrix.drop_columns("run_id"), f"Who sends how much to whom in {shown}")
+        compared = opened.query_arrow("ring_comparison", {})
+        shown_columns = ["run_id", "declared_topology", "inferred_topology", "declared_ring", "inferred_ring", "agrees"]
+        terminal.print_table(compared.select(shown_columns), "Topology and ring in the traffic and the declared ones")
+        click.echo("What drives the volume of a step\n")
+        click.echo(documents.text(ddnn_traces.regress(opened)))
+        report = ddnn_traces.write_report(opened, out / "report.html")
+    click.echo(f"\nThe dataset is in {dataset}, the report in {report}.")

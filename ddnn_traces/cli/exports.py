@@ -1,4 +1,4 @@
-"""The commands that export a dataset for other programs, and the packets that it was made from."""
+"""Commands that write a dataset elsewhere: export for other programs, packets, and copy and vacuum of object stores."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 import click
 
-from ddnn_traces.cli import completion
 from ddnn_traces.cli.lines import say
-from ddnn_traces.cli.shared import dataset_argument
+from ddnn_traces.cli.shared import DatasetPath, complete_runs, dataset_argument, runs_option
 from ddnn_traces.errors import UsageError
 from ddnn_traces.export.targets import TARGETS, Target
+from ddnn_traces.text import counted
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -39,7 +39,7 @@ def _option(*declarations: str, help: str, **settings: Any) -> Callable[[_Comman
     type=click.Path(path_type=Path),
     help="What to write; " + "; ".join(f"{target.name}: {target.out}" for target in TARGETS.values()) + ".",
 )
-@_option("--run", shell_complete=completion.run_ids, help="the run, where there are several.")
+@_option("--run", shell_complete=complete_runs, help="the run, where there are several.")
 @_option("--window-ms", type=float, help="window of the flows' throughput, ms. Default: at most 5,000 windows.")
 @_option(
     "--from-ms", type=float, default=0.0, show_default=False, help="start of the excerpt, ms since the run's start."
@@ -113,7 +113,7 @@ def _refuse_meaningless(context: click.Context, target: Target) -> None:
 
 @click.command()
 @dataset_argument
-@click.option("--run", shell_complete=completion.run_ids, help="The run, where there are several.")
+@click.option("--run", shell_complete=complete_runs, help="The run, where there are several.")
 @click.option(
     "--flow", "flows", type=int, multiple=True, metavar="F", help="flow_id in the table flows; may be repeated."
 )
@@ -167,3 +167,50 @@ def packets(
             "the captures; ingest the run again with --force"
         )
         raise click.exceptions.Exit(1)
+
+
+@click.command()
+@click.argument("source", metavar="FROM", type=DatasetPath())
+@click.argument("target", metavar="TO", type=DatasetPath())
+@runs_option
+def copy(source: str | Path, target: str | Path, runs: tuple[str, ...]) -> None:
+    """Copy a dataset into another one: from a folder to an object store (s3://, gs://, az://), or back.
+
+    The files of the tables stay the same bytes, and are compared with their checksums. A run of the same name in TO is
+    replaced; its other runs stay. Readers of TO see all of it at once. Needs the extra cluster.
+    """
+    from ddnn_traces.cli import lines
+    from ddnn_traces.store import copying, object_store
+
+    done = copying.copy(source, target, runs or None, lines.messages().info)
+    replaced = f", {done.replaced} of them in place of an older one of that name" if done.replaced else ""
+    say(f"{object_store.shown(str(target))}: {counted(len(done.runs), 'run')} copied{replaced}, {done.bytes:,} bytes")
+
+
+@click.command()
+@click.argument("url")
+@click.option(
+    "--older-than",
+    type=click.FloatRange(min=0),
+    metavar="DAYS",
+    default=7,
+    help="Keep what was in use or written within so many days. 0: only while nothing writes or reads the dataset.",
+)
+@click.option("--dry-run", is_flag=True, help="List the files and remove none.")
+def vacuum(url: str, older_than: float, dry_run: bool) -> None:
+    """Remove from a dataset on an object store what no reader needs: files of replaced runs, uploads that were never
+    committed, old versions of inputs.json and the like.
+
+    The files of the last commit stay, and those of commits that were the last one within the days. Needs the extra
+    cluster.
+    """
+    from ddnn_traces.store import object_store
+    from ddnn_traces.store.delta import vacuum as vacuums
+
+    strays = vacuums.vacuum(url, older_than, dry_run)
+    if dry_run:
+        for stray in strays:
+            click.echo(f"{stray.bytes:>14,}  {stray.path}")
+    done = "would be removed" if dry_run else "removed"
+    size = sum(stray.bytes for stray in strays)
+    say(f"{object_store.shown(url)}: {counted(len(strays), 'file')} {done}, {size:,} bytes")

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from ddnn_traces.cli import completion
 from ddnn_traces.cli.lines import say
 from ddnn_traces.cli.shared import (
     CommandByDefault,
     RowsOutput,
+    complete_runs,
     dataset_argument,
     open_dataset,
     prints_rows,
@@ -121,7 +121,7 @@ def traffic(document: Path, out: Path, target: str, **job: Any) -> None:
 @click.option(
     "--holdout",
     multiple=True,
-    shell_complete=completion.run_ids,
+    shell_complete=complete_runs,
     help="Run to score on and not to fit to; may be repeated. Default: each by turns.",
 )
 @click.option(

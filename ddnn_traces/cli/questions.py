@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddnn_traces.cli import completion
 from ddnn_traces.cli.lines import say
 from ddnn_traces.cli.shared import (
     DatasetPath,
     RowsOutput,
+    complete_queries,
+    complete_tables,
     dataset_argument,
     key_values,
     open_dataset,
@@ -44,7 +45,7 @@ def runs(dataset: str | Path, output: RowsOutput) -> None:
 @click.command()
 @click.argument("dataset", type=DatasetPath(), required=False)
 @click.option(
-    "--table", "names", multiple=True, shell_complete=completion.tables, help="Only this table; may be repeated."
+    "--table", "names", multiple=True, shell_complete=complete_tables, help="Only this table; may be repeated."
 )
 def describe(dataset: str | Path | None, names: tuple[str, ...]) -> None:
     """Print the data dictionary: every table and column with type, unit, meaning, source and known inaccuracy.
@@ -62,7 +63,7 @@ def describe(dataset: str | Path | None, names: tuple[str, ...]) -> None:
 
 @click.command()
 @dataset_argument
-@click.argument("name", required=False, shell_complete=completion.query_names)
+@click.argument("name", required=False, shell_complete=complete_queries)
 @runs_option
 @params_option
 @click.option(

@@ -9,9 +9,8 @@ from typing import Any
 
 import click
 
-from ddnn_traces.cli import completion
 from ddnn_traces.cli.lines import say
-from ddnn_traces.cli.shared import DatasetPath, RowsOutput, prints_rows
+from ddnn_traces.cli.shared import DatasetPath, RowsOutput, complete_runs, prints_rows
 from ddnn_traces.errors import DraftError, UsageError
 from ddnn_traces.text import counted
 
@@ -36,7 +35,7 @@ _originals = click.Choice(["kept", "withheld"])
 @click.option(
     "--table", "tables", multiple=True, help="Only this table, and runs; may be repeated. Default: all that have rows."
 )
-@click.option("--run", "runs", multiple=True, shell_complete=completion.run_ids, help="Only this run; may be repeated.")
+@click.option("--run", "runs", multiple=True, shell_complete=complete_runs, help="Only this run; may be repeated.")
 @click.option("--window-ms", type=float, help="Sum flow_windows to windows of so many ms, a multiple of theirs.")
 @click.option(
     "--profile",

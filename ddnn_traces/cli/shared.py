@@ -1,4 +1,4 @@
-"""Arguments and options of several commands; printing and writing of results."""
+"""Arguments and options of several commands, completed in a shell; printing and writing of results."""
 
 from __future__ import annotations
 
@@ -11,17 +11,61 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
+from click.shell_completion import CompletionItem
 
-from ddnn_traces.cli import completion
 from ddnn_traces.cli.lines import say
-from ddnn_traces.errors import UsageError
-from ddnn_traces.store.places import is_url
+from ddnn_traces.errors import DdnnTracesError, UsageError
+from ddnn_traces.store.places import in_folder, is_url
 from ddnn_traces.text import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from ddnn_traces.query.dataset import Dataset
+
+
+def complete_queries(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Queries, each with its question."""
+    from ddnn_traces.query import catalogue
+
+    known = catalogue.catalogue()
+    return [CompletionItem(name, help=known[name].question) for name in sorted(known) if name.startswith(incomplete)]
+
+
+def complete_parameters(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Parameters of the query on the command line, each with its default and meaning."""
+    from ddnn_traces.query import catalogue
+
+    query = catalogue.catalogue().get(_argument(context, "name", 1))
+    return [
+        CompletionItem(f"{param.name}=", help=f"{param.type}, default {param.default}: {param.meaning}")
+        for param in (query.params if query else ())
+        if param.name.startswith(incomplete)
+    ]
+
+
+def complete_runs(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Runs of the dataset on the command line."""
+    dataset = _argument(context, "dataset", 0)
+
+    names: set[str] = set()
+    with contextlib.suppress(DdnnTracesError, OSError):  # nothing is printed while a line is typed
+        names = in_folder(Path(dataset)).run_ids()
+    return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
+
+
+def complete_tables(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Tables, each with the meaning of a row."""
+    from ddnn_traces.store import schema
+
+    known = (table for table in schema.tables() if table.name.startswith(incomplete))
+    return [CompletionItem(table.name, help=f"a row: {table.row}") for table in known]
+
+
+def _argument(context: click.Context, name: str, place: int) -> str:
+    """An argument of the unfinished call; click has not named it yet where an option's value is being typed."""
+    return str(context.params.get(name) or "".join(context.args[place : place + 1]))
+
 
 #: Formats of rows; those of files are in query/formats.py, which takes longer to load.
 FORMATS = ("table", "csv", "json", "ndjson", "parquet", "arrow", "md")
@@ -61,7 +105,7 @@ runs_option = click.option(
     "--run",
     "runs",
     multiple=True,
-    shell_complete=completion.run_ids,
+    shell_complete=complete_runs,
     help="Only this run, or those that a pattern such as tf-* matches; may be repeated.",
 )
 
@@ -71,7 +115,7 @@ params_option = click.option(
     "params",
     multiple=True,
     metavar="K=V",
-    shell_complete=completion.parameters,
+    shell_complete=complete_parameters,
     help="Value of a parameter; may be repeated.",
 )
 

@@ -155,7 +155,7 @@ def utilization(
     output: RowsOutput,
 ) -> None:
     """Compute the utilization of a link by a ring all-reduce and background flows: gao equations 5.1 to 5.5."""
-    from ddnn_traces.traffic.simulator import utilization as equations
+    from ddnn_traces.traffic.simulator import closed_forms as equations
 
     ring = equations.Ring(model_bytes, workers, bandwidth_mbit)
     if thesis:
@@ -164,7 +164,7 @@ def utilization(
         output.emit(equations.beside_thesis().to_arrow())
         return
     ratios, rates = compute_to_network or equations.COMPUTE_TO_NETWORK, flow_rate or equations.FLOW_RATES
-    output.emit(equations.table(ring, ratios, rates).to_arrow())
+    output.emit(equations.utilization(ring, ratios, rates).to_arrow())
 
 
 @simulate.command()
@@ -197,11 +197,11 @@ def throughput(specification: Path, dataset: str | Path | None, output: RowsOutp
     Keys of the file: model_bytes, compute_ms, batch_size, workers, topology, shape, window_bytes, slow_start, and lists
     bandwidth_mbit, delay_ms, loss_pct. docs/simulator.md says what the law leaves out.
     """
+    from ddnn_traces.traffic.simulator import closed_forms
     from ddnn_traces.traffic.simulator import specification as files
-    from ddnn_traces.traffic.simulator import tcp
 
     with contextlib.nullcontext() if dataset is None else open_dataset(dataset) as opened:
-        rows = tcp.throughput(files.read_file(specification), opened)
+        rows = closed_forms.throughput(files.read_file(specification), opened)
     output.emit(rows.to_arrow())
 
 

@@ -19,7 +19,7 @@ from ddnn_traces.errors import TestbedError
 from ddnn_traces.messages import Messages
 from ddnn_traces.store.locking import hold
 from ddnn_traces.store.whole_files import make_folders, remove_left_behind
-from ddnn_traces.testbed import isolation, limits, matrix, runs
+from ddnn_traces.testbed import conditions, matrix, network, runs
 from ddnn_traces.testbed.hosts import last_lines, remove_left_on, tool_missing
 from ddnn_traces.testbed.matrix import Matrix
 from ddnn_traces.testbed.run_folder import REJECTED
@@ -63,7 +63,7 @@ def run(
     pythons = {**wanted.python, **matrix.pythons("--python", dict(python or {}))}
     _check(wanted, pythons, out)
     if sweep:
-        limits.check_time_limits(wanted)
+        conditions.check_time_limits(wanted)
     tries = 2 if sweep else 1
     make_folders(out)
     outcomes: list[Outcome] = []
@@ -77,10 +77,10 @@ def run(
             runs.make_all(wanted, out, scratch, pythons, tell, tries)
         else:
             if sweep:
-                (found,) = isolation.start("limits", str(scratch.resolve()))
-                limits.check(wanted, found)
+                (found,) = network.start("limits", str(scratch.resolve()))
+                conditions.check_links(wanted, found)
             folders = [str(folder.resolve()) for folder in (path, out, scratch)]
-            for line in isolation.start("runs", *folders, json.dumps(pythons), str(tries)):
+            for line in network.start("runs", *folders, json.dumps(pythons), str(tries)):
                 tell(**line)
     return outcomes
 

@@ -1,5 +1,5 @@
-"""What the testbed starts of itself: `python -m ddnn_traces.testbed runs ...` and `limits`, inside isolation.py's
-namespaces, and `delay-line`."""
+"""What the testbed starts of itself: `python -m ddnn_traces.testbed runs ...` and `limits`, inside the namespaces
+of network.py, and `delay-line`."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ddnn_traces.testbed import delay_line, isolation, limits, matrix, runs
+from ddnn_traces.testbed import conditions, delay_line, matrix, network, runs
 
 
 def _print(line: dict[str, Any]) -> None:
@@ -21,7 +21,7 @@ def _report(name: str, outcome: str, why: str) -> None:
 
 
 def _isolated() -> None:
-    isolation.take_names()
+    network.take_names()
     os.environ["PATH"] = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"  # where Debian has ip and tc
 
 
@@ -34,7 +34,7 @@ def _runs(arguments: Sequence[str]) -> None:
 def _limits(arguments: Sequence[str]) -> None:
     (scratch,) = arguments
     _isolated()
-    _print(limits.measure(Path(scratch)))
+    _print(conditions.reached(Path(scratch)))
 
 
 if __name__ == "__main__":

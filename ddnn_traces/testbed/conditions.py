@@ -1,7 +1,8 @@
 """Links of a run: shaped as asked for, measured before and after the training, and compared.
 
 delay_ms is what is added to the way of every packet from one host to another, once; loss_pct the share of frames that
-the switch drops on that way. docs/testbed.md says what makes them, and what was measured.
+the switch drops on that way. docs/testbed.md says what makes them, and what was measured. A sweep measures once which
+links this machine can make, so that it is refused before its first run, not later.
 """
 
 from __future__ import annotations
@@ -9,16 +10,18 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from ddnn_traces.errors import TestbedError
+from ddnn_traces.errors import TestbedError, UsageError
 from ddnn_traces.testbed.delay_line import delay_line
 from ddnn_traces.testbed.hosts import Host, output
-from ddnn_traces.testbed.matrix import Link, Run, Tolerance
-from ddnn_traces.testbed.network import SWITCH, call, join, plug_in, port_of
+from ddnn_traces.testbed.matrix import Job, Link, Matrix, Run, Tolerance
+from ddnn_traces.testbed.network import SWITCH, call, join, namespaces, plug_in, port_of
 
 #: Of the bucket: a whole 64 KB frame fits into it.
 _BURST_BYTES = 262_144
@@ -224,4 +227,52 @@ def _differences(link: Link, way: Mapping[str, Any], tolerance: Tolerance) -> It
             yield (
                 f"loss {where} ({direction}): {way[f'lost_{direction}']} of {way['datagrams']} datagrams, {low:g} to "
                 f"{high:g}%, and {link.loss_pct:g}% was asked for"
+            )
+
+
+# --- what this machine reaches
+
+_DELAY_MS = 1.0
+
+
+def reached(scratch: Path) -> dict[str, float | str]:
+    """rate_mbit, and rate_with_delay_mbit or why_no_delay: what unshaped links of two hosts reach.
+
+    Runs inside the testbed's own namespaces. Raises TestbedError where there are no links at all.
+    """
+    found: dict[str, float | str] = {"rate_mbit": _rate_mbit(Link(rate_mbit=None), scratch / "plain")}
+    try:
+        found["rate_with_delay_mbit"] = _rate_mbit(Link(rate_mbit=None, delay_ms=_DELAY_MS), scratch / "delayed")
+    except TestbedError as error:
+        found["why_no_delay"] = str(error)
+    return found
+
+
+def _rate_mbit(link: Link, folder: Path) -> float:
+    run = Run("limits", (Job("star"),), workers=2, link=link)
+    folder.mkdir()
+    with namespaces(run, folder, sys.executable) as hosts, links(run, hosts):
+        # the best of three: what the machine reaches, not what it reaches in a moment in which others have it
+        found = [measure(hosts, link, run.tolerance) for _ in range(3)]
+    return max(min(float(way["rate_mbit"]) for way in ways) for ways in found)
+
+
+def check_time_limits(wanted: Matrix) -> None:
+    """Raise UsageError, which names the run, where one has no time limit. It needs no measurement."""
+    for run in wanted.runs:
+        if run.time_limit_s is None:
+            raise UsageError(f"{run.name}: no time_limit_s; give one, also in [defaults]: a run may not finish")
+
+
+def check_links(wanted: Matrix, found: Mapping[str, float | str]) -> None:
+    """Raise UsageError, which names the run, where one has a link that this machine cannot make."""
+    for run in wanted.runs:
+        link = run.link
+        if link.delay_ms and "why_no_delay" in found:
+            raise UsageError(f"{run.name}: delay_ms = {link.delay_ms:g} cannot be made here: {found['why_no_delay']}")
+        rate = float(found["rate_with_delay_mbit" if link.delay_ms else "rate_mbit"])
+        if link.rate_mbit and rate < link.rate_mbit * (1 - run.tolerance.rate_pct / 100):
+            raise UsageError(
+                f"{run.name}: rate_mbit = {link.rate_mbit:g}, and links of this machine reach {rate:.0f} Mbit/s"
+                f"{' with a delay' if link.delay_ms else ''}; give a lower rate"
             )

@@ -23,7 +23,7 @@ def no_start(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """As root, with all tools, and without a run that starts."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(testbed, "tool_missing", lambda *names: [])
-    monkeypatch.setattr(testbed.isolation, "start", lambda arguments: iter(()))
+    monkeypatch.setattr(testbed.network, "start", lambda arguments: iter(()))
     return monkeypatch
 
 

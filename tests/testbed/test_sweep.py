@@ -17,7 +17,7 @@ import ddnn_traces
 from ddnn_traces import testbed
 from ddnn_traces.errors import UsageError
 from ddnn_traces.messages import Messages
-from ddnn_traces.testbed import limits
+from ddnn_traces.testbed import conditions
 
 FOUND = {"rate_mbit": 5000.0, "rate_with_delay_mbit": 800.0}
 MATRIX = """
@@ -41,20 +41,20 @@ tolerance = { rate_pct = 100, delay_ms = 1000 }
 def test_a_link_that_is_too_fast_is_refused(tmp_path: Path, link: str, message: str) -> None:
     text = f'[[runs]]\nprogram = "ddp"\ntime_limit_s = 9\nlink = {{ {link} }}\n'
     with pytest.raises(UsageError, match=message) as error:
-        limits.check(read(tmp_path, text), FOUND)
+        conditions.check_links(read(tmp_path, text), FOUND)
     assert str(error.value).startswith("torch-mlp1-sgd-32-gloo-")
 
 
 def test_a_delay_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     wanted = read(tmp_path, '[[runs]]\nprogram = "ddp"\ntime_limit_s = 9\nlink.delay_ms = 5\n')
     with pytest.raises(UsageError, match="5ms-ring-n4: delay_ms = 5 cannot be made here: no tun"):
-        limits.check(wanted, {"rate_mbit": 5000.0, "why_no_delay": "no tun"})
-    limits.check(replace(wanted, runs=()), {})
+        conditions.check_links(wanted, {"rate_mbit": 5000.0, "why_no_delay": "no tun"})
+    conditions.check_links(replace(wanted, runs=()), {})
 
 
 def test_a_run_without_a_time_limit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"ring-n4: no time_limit_s; give one, also in \[defaults\]"):
-        limits.check_time_limits(read(tmp_path, '[[runs]]\nprogram = "ddp"\n'))
+        conditions.check_time_limits(read(tmp_path, '[[runs]]\nprogram = "ddp"\n'))
 
 
 @pytest.mark.testbed

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.traffic.ns3.background import LARGE, SMALL, WEB_SEARCH, arrivals, read_sizes
-from ddnn_traces.traffic.ns3.job import job
+from ddnn_traces.traffic.ns3.job import LARGE, SMALL, WEB_SEARCH, arrivals, job, read_sizes
 
 
 def test_the_mean_of_web_search_is_the_thesiss() -> None:

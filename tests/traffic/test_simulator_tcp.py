@@ -11,7 +11,7 @@ import pytest
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.traffic.collectives import Collective
-from ddnn_traces.traffic.simulator import tcp
+from ddnn_traces.traffic.simulator import closed_forms as tcp
 
 HEADERS = 1 + 66 / 1448
 

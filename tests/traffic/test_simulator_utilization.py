@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.traffic.simulator.utilization import Ring, beside_thesis, table
+from ddnn_traces.traffic.simulator.closed_forms import Ring, beside_thesis
+from ddnn_traces.traffic.simulator.closed_forms import utilization as table
 
 #: Table 5.4 as printed, percent: total utilization by flow rate, for each ratio of computation to transmission.
 TOTAL = {16: (9.375, 12.5, 18.75, 31.25), 8: (15.63, 18.76, 25.01, 37.5), 4: (28.13, 31.25, 37.51, 50.02)}

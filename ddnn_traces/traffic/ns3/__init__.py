@@ -1,6 +1,6 @@
 """Training on real ns-3, packet by packet: a ring all-reduce beside background flows (Gao 2020, chapter 5).
 
-background.py the background flows, job.py what is simulated, engine.py ns-3 in a process of its own, results.py what
+job.py what is simulated, engine.py ns-3 in a process of its own, results.py what
 comes out, as tables, sweep.py many of them. program/ is the model itself, in C++ and under ns-3's licence.
 """
 

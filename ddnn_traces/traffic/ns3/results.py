@@ -14,8 +14,7 @@ import polars as pl
 import pyarrow as pa
 
 from ddnn_traces.errors import SimulationError
-from ddnn_traces.traffic.ns3.background import LARGE, SMALL
-from ddnn_traces.traffic.ns3.job import Ns3Run
+from ddnn_traces.traffic.ns3.job import LARGE, SMALL, Ns3Run
 from ddnn_traces.traffic.simulator.engine import Schedule
 from ddnn_traces.traffic.simulator.result import SETUP_NS, Timeline, events, step_times
 from ddnn_traces.traffic.tables import TrafficTables

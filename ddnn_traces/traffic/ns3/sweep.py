@@ -28,8 +28,8 @@ from ddnn_traces.traffic.ns3 import engine, results
 from ddnn_traces.traffic.ns3.job import ALL_KEYS, CONDITIONS, Ns3Run, job
 from ddnn_traces.traffic.ns3.results import CountedTraffic, Ns3Result
 from ddnn_traces.traffic.simulator import specification, sweep
+from ddnn_traces.traffic.simulator.closed_forms import COMPUTE_TO_NETWORK, FLOW_MB, FLOW_RATES, Ring
 from ddnn_traces.traffic.simulator.sweep import DATASET, Row
-from ddnn_traces.traffic.simulator.utilization import COMPUTE_TO_NETWORK, FLOW_MB, FLOW_RATES, Ring
 from ddnn_traces.traffic.tables import write_traffic
 
 #: The thesis's campaign (Gao 2020, section 5.4.4).
