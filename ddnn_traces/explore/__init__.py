@@ -1,6 +1,6 @@
 """A local page to look around in a dataset: `marimo run` of app.py, with Mosaic's linked charts over two small tables.
 
-tables.py makes the tables in the dataset's DuckDB connection, charts.py describes the charts.
+contents.py makes the tables in the dataset's DuckDB connection, and describes the charts.
 """
 
 from __future__ import annotations

@@ -13,23 +13,24 @@ def _():
     import marimo as mo
     from mosaic_widget import MosaicWidget
 
-    from ddnn_traces.explore import DATASET, charts, tables
+    from ddnn_traces.explore import DATASET
+    from ddnn_traces.explore import contents as page
     from ddnn_traces.query.dataset import Dataset
     from ddnn_traces.text import printable
 
     where = os.environ[DATASET]
     with Dataset(where, read_only=True) as every:
         run_ids, name = every.run_ids, html.escape(printable(every.name))
-    return Dataset, MosaicWidget, charts, mo, name, run_ids, tables, where
+    return Dataset, MosaicWidget, mo, name, page, run_ids, where
 
 
 @app.cell
-def _(mo, name, run_ids, tables):
+def _(mo, name, page, run_ids):
     runs = mo.ui.multiselect(
         run_ids,
         value=run_ids[:1],
-        max_selections=tables.MOST_SERIES,
-        label=f"Runs (of {len(run_ids)}, at most {tables.MOST_SERIES} at a time)",
+        max_selections=page.MOST_SERIES,
+        label=f"Runs (of {len(run_ids)}, at most {page.MOST_SERIES} at a time)",
         full_width=True,
     )
     mo.vstack(
@@ -55,12 +56,12 @@ def _(MosaicWidget, mo):
 
 
 @app.cell
-def _(Dataset, charts, mo, runs, tables, where, widget):
+def _(Dataset, mo, page, runs, where, widget):
     mo.stop(not runs.value, mo.callout("Choose a run.", kind="info"))
     dataset = Dataset(where, runs.value)
-    contents = tables.make(dataset)
+    contents = page.make(dataset)
     widget.con = dataset.connection
-    widget.spec = charts.spec(contents)
+    widget.spec = page.spec(contents)
     mo.callout("No packet and no step is known of this.", kind="warn") if contents.is_empty else None
     return (contents,)
 
@@ -77,11 +78,11 @@ def _(contents, linked, mo):
 
 
 @app.cell
-def _(charts, contents, linked, mo, tables, widget):
+def _(contents, linked, mo, page, widget):
     # the page tells its selections when it has drawn the charts
-    mo.stop(contents.is_empty or charts.EVERYTHING not in linked.value.get("params", {}))
+    mo.stop(contents.is_empty or page.EVERYTHING not in linked.value.get("params", {}))
     mo.ui.table(
-        tables.flows(widget.data(tables.WINDOWS, filter_by=charts.EVERYTHING)).pl(),
+        page.flow_rows(widget.data(page.WINDOWS, filter_by=page.EVERYTHING)).pl(),
         selection=None,
         show_data_types=False,
         show_column_summaries=False,

@@ -13,7 +13,7 @@ from packets import pcap
 from small_runs import A, B, ring, write_captures
 
 import ddnn_traces
-from ddnn_traces.explore import charts, tables
+from ddnn_traces.explore import contents as page
 from ddnn_traces.query.dataset import Dataset
 
 ONE = "torch-mlp1-sgd-32-gloo-0ms-ring"
@@ -42,7 +42,7 @@ def test_the_tables_hold_all_bytes_and_steps_of_the_runs(
     opened: Callable[..., Dataset], sample_dataset: Dataset
 ) -> None:
     dataset = opened(ONE, TWO)
-    contents = tables.make(dataset)
+    contents = page.make(dataset)
     expected = f"WHERE run_id IN ('{ONE}', '{TWO}') GROUP BY run_id ORDER BY run_id"
     sums = "SELECT run_id, sum(packets), sum(wire_bytes) FROM flows " + expected
     assert rows(
@@ -56,25 +56,25 @@ def test_the_tables_hold_all_bytes_and_steps_of_the_runs(
 
 def test_a_window_suits_the_longest_run(opened: Callable[..., Dataset]) -> None:
     dataset = opened(ONE, TWO)
-    contents = tables.make(dataset)
+    contents = page.make(dataset)
     ((most, rate_is_right),) = rows(
         dataset,
         "SELECT max(until_s) / max(until_s - since_start_s), "
         "bool_and(abs(gbit_per_s - wire_bytes * 8e-9 / (until_s - since_start_s)) < 1e-9) FROM explored_windows",
     )
-    assert tables.MOST_WINDOWS / 5 < most <= tables.MOST_WINDOWS + 1
+    assert page.MOST_WINDOWS / 5 < most <= page.MOST_WINDOWS + 1
     assert rate_is_right
     assert contents.window_ms >= 1
 
 
 def test_of_a_single_run_a_colour_is_a_host_of_windows_and_steps(opened: Callable[..., Dataset]) -> None:
-    contents = tables.make(opened(ONE))
+    contents = page.make(opened(ONE))
     assert contents.series == ("W1", "W2", "W3", "W4")
 
 
 def test_the_connection_touches_no_file_afterwards(opened: Callable[..., Dataset], tmp_path: Path) -> None:
     dataset = opened(ONE)
-    tables.make(dataset)
+    page.make(dataset)
     for statement in (
         f"COPY explored_windows TO '{tmp_path / 'out.csv'}'",
         f"ATTACH '{tmp_path / 'new.duckdb'}'",
@@ -96,11 +96,11 @@ def test_runs_without_logs_and_with_hostile_names_have_tables(tmp_path: Path) ->
     write_captures(tmp_path / name, {"a.pcap": ring(A, B)})
     ddnn_traces.ingest(tmp_path / name, tmp_path / "dataset").close()
     with ddnn_traces.open(tmp_path / "dataset", [name]) as dataset:
-        contents = tables.make(dataset)
+        contents = page.make(dataset)
         assert contents.steps == 0
         assert not contents.is_empty
         assert rows(dataset, "SELECT DISTINCT run FROM explored_windows") == [(name,)]
-    assert "explored_steps" not in str(charts.spec(contents))
+    assert "explored_steps" not in str(page.spec(contents))
 
 
 def test_a_run_without_packets_has_empty_tables(tmp_path: Path) -> None:
@@ -108,13 +108,13 @@ def test_a_run_without_packets_has_empty_tables(tmp_path: Path) -> None:
     (tmp_path / "run" / "a.pcap").write_bytes(pcap([]))
     ddnn_traces.ingest(tmp_path / "run", tmp_path / "dataset").close()
     with ddnn_traces.open(tmp_path / "dataset", ["run"]) as dataset:
-        assert tables.make(dataset).is_empty
+        assert page.make(dataset).is_empty
 
 
 @pytest.mark.parametrize("steps", [20, 100_000])
 def test_the_charts_name_columns_of_the_tables(steps: int, opened: Callable[..., Dataset]) -> None:
     dataset = opened(ONE)
-    spec = charts.spec(dataclasses.replace(tables.make(dataset), steps=steps))
+    spec = page.spec(dataclasses.replace(page.make(dataset), steps=steps))
     columns = "SELECT column_name FROM duckdb_columns() WHERE table_name LIKE 'explored%'"
     known = {name for (name,) in rows(dataset, columns)}
     marks = [mark for chart in plots(spec) for mark in chart["plot"] if "mark" in mark]

@@ -20,7 +20,8 @@ import pytest
 from tools import COMMAND, needs_tool
 
 import ddnn_traces
-from ddnn_traces.explore import HOST, tables
+from ddnn_traces.explore import HOST
+from ddnn_traces.explore import contents as page_contents
 from ddnn_traces.query.dataset import Dataset
 
 pytestmark = pytest.mark.page
@@ -231,7 +232,7 @@ def first_value(dataset: Dataset, query: str) -> Any:
 def steps_that_begin_within(dataset: Dataset, path: Path) -> tuple[int, int]:
     """Least and most steps in the first half of the chart, which a pixel more or less may change."""
     with ddnn_traces.open(path, dataset.run_ids) as other:
-        times = tables.make(other)
+        times = page_contents.make(other)
     middle, pixel = (times.begin_s + times.end_s) / 2, (times.end_s - times.begin_s) / 1000
     begin = "(SELECT start_ns, (start_ns - first_ns) / 1e9 AS begin_s FROM steps JOIN run_spans USING (run_id))"
     most, least = (
