@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from small_runs import A, B, ring, write_captures
+
+from ddnn_traces import errors
 
 HEAVY = (
     "altair",
@@ -51,3 +55,37 @@ def test_a_plain_ingest_loads_only_what_it_needs(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1] == f"{tmp_path / 'dataset'}: 1 run written"  # no leaks
     assert {"numba", "duckdb", "ddnn_traces.ingestors.pipeline"} <= loaded
     assert loaded.isdisjoint(NOT_FOR_INGEST)
+
+
+def public_functions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef]:
+    """Functions and methods of a module that others call."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            yield from [node] if isinstance(node, ast.FunctionDef) else public_functions(node.body)
+
+
+def own_errors(function: ast.FunctionDef) -> set[str]:
+    """Names of the errors of errors.py that a function raises itself, and not one that is defined in it."""
+    found: set[str] = set()
+    left: list[ast.AST] = [*function.body]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            continue
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and isinstance(node.exc.func, ast.Name):
+            found.add(node.exc.func.id)
+        left.extend(ast.iter_child_nodes(node))
+    return found & vars(errors).keys()
+
+
+def test_public_functions_say_what_they_raise() -> None:
+    """Not commands: their docstrings are for users."""
+    package = Path(errors.__file__).parent
+    silent = [
+        f"{path}: {function.name}"
+        for path in sorted(package.rglob("*.py"))
+        for function in public_functions(ast.parse(path.read_text(encoding="utf-8")).body)
+        if "cli" not in path.parts and own_errors(function)
+        if "raise" not in (ast.get_docstring(function) or "").lower()
+    ]
+    assert silent == []

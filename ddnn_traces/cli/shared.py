@@ -224,7 +224,10 @@ def prints_rows(out: bool = True) -> Callable[[Callable[..., None]], Callable[..
 
 @contextlib.contextmanager
 def written(out: Path) -> Iterator[BinaryIO]:
-    """A file to write into: whole in its place when the context is left; a device or a pipe as it is."""
+    """A file to write into: whole in its place when the context is left; a device or a pipe as it is.
+
+    Raises UsageError.
+    """
     from ddnn_traces.store.whole_files import whole_file
 
     is_file = out.is_file() or not out.exists()

@@ -31,7 +31,7 @@ MAX_BYTES = 2**31 - 1
 
 
 def write(replay: Replay, out: Path) -> list[str]:
-    """Write the connection matrix; return notes for the user."""
+    """Write the connection matrix; return notes for the user. Raises UsageError."""
     hosts, nodes = len(replay.nodes), replay.options.nodes
     if nodes is None:
         nodes = next(size for size in (k**3 // 4 for k in count(2, 2)) if size >= hosts)

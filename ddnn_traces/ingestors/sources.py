@@ -140,6 +140,7 @@ def find_runs(
 
     warn: called with a message for each name that is left out: a link that leads nowhere, a pipe or device in a folder.
     layout: of the captures' paths (layouts.py). run_id: name of the run that all captures are joined into.
+    Raises UsageError.
     """
     parsed = None if layout is None else parse_layout(layout)
     if run_id is not None and (not run_id.strip() or "\0" in run_id):

@@ -52,7 +52,10 @@ class Views:
         self._create_tables()
 
     def provide(self, text: str) -> None:
-        """Make the queries that SQL of this text may read: those that it names, or all where it may list them."""
+        """Make the queries that SQL of this text may read: those that it names, or all where it may list them.
+
+        Raises UsageError.
+        """
         if _LISTS.search(text):
             self.provide_all()
         else:
@@ -60,7 +63,7 @@ class Views:
             self._add(named.union(*map(catalogue.read_by, named)) & catalogue.catalogue().keys())
 
     def provide_all(self) -> bool:
-        """Make all queries, and comments on everything. Returns whether that changed anything."""
+        """Make all queries, and comments on everything. Returns whether that changed anything. Raises UsageError."""
         if self._made == catalogue.catalogue().keys():
             return False
         self._add(set(catalogue.catalogue()))

@@ -127,7 +127,10 @@ def about(stated: Mapping[str, Any], version: str, published: str) -> facts.Abou
 
 
 def today() -> str:
-    """The default date of publication: SOURCE_DATE_EPOCH (reproducible-builds.org), else today, UTC."""
+    """The default date of publication: SOURCE_DATE_EPOCH (reproducible-builds.org), else today, UTC.
+
+    Raises UsageError for a SOURCE_DATE_EPOCH that is no time.
+    """
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "").strip()
     if not epoch:
         return datetime.now(UTC).date().isoformat()

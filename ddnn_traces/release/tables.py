@@ -317,7 +317,7 @@ def _in_schema(table: pa.Table, arrow: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def window_lengths(wanted: Sequence[Source]) -> dict[str, int]:
-    """Base window of each run that has any, ns."""
+    """Base window of each run that has any, ns. Raises UsageError."""
     lengths = {}
     for source in wanted:
         if source.table == "flow_windows":
@@ -345,7 +345,7 @@ def summed_window(window_ms: float | None, lengths: Mapping[str, int]) -> int | 
 
 
 def provenance(path: Path) -> dict[str, str]:
-    """The key-value metadata of a table's file on how it was made, without their prefix."""
+    """The key-value metadata of a table's file on how it was made, without their prefix. Raises UsageError."""
     metadata = _open(path).schema_arrow.metadata or {}
     return {
         name.removeprefix(_PREFIX).decode(): text.decode()

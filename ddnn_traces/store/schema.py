@@ -107,7 +107,10 @@ class Table:
 
 
 def shipped_folder(name: str) -> Path:
-    """Folder queries, schemas or data/sample: next to the package in a checkout, inside it in an installed wheel."""
+    """Folder queries, schemas or data/sample: next to the package in a checkout, inside it in an installed wheel.
+
+    Raises FileNotFoundError.
+    """
     package = Path(__file__).parents[1]
     for folder in (package / name, package.parent / name):
         if folder.is_dir():

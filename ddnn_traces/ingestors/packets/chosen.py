@@ -265,7 +265,10 @@ class CopiedRecords:
     read_bytes: int = 0
 
     def pieces(self) -> Iterator[Piece]:
-        """The copies, in the order of the file. Only parts of the file with chosen records are read, if it is plain."""
+        """The copies, in the order of the file. Only parts of the file with chosen records are read, if it is plain.
+
+        Raises CaptureError.
+        """
         search, bits = self.search, np.packbits(self.chosen, bitorder="little")
         copier = _Copier(search.path, search.framing, bits, self.interface, self.is_pcapng)
         self.sums = copier.sums

@@ -128,7 +128,7 @@ class ReportedProgress:
 def read_whole(task: ReadTask, topic: str, number: int) -> tuple[ReadResult, dict[str, bytes]]:
     """On a worker: read a file; with the files that the engine has written, by their names in ReadOptions.
 
-    topic, number: as of ReportingProgress.
+    topic, number: as of ReportingProgress. Raises ClusterError.
     """
     with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as name:
         outputs = {"spill": Path(name, "cells")} | ({"packets": Path(name, "packets")} if task.options.packets else {})
@@ -280,7 +280,7 @@ class Cluster:
             return client, None
 
     def wait(self, call: Call[Any], client: Any, future: Any) -> Any:
-        """The result of a call, or None where it has to be made again."""
+        """The result of a call, or None where it has to be made again. Raises ClusterError."""
         try:
             done = self._result(call, client, future)
         except ModuleNotFoundError as error:

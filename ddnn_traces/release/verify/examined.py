@@ -67,7 +67,7 @@ def unless(found: Iterable[Finding], right: Finding) -> Iterator[Finding]:
 
 
 class WrongError(Exception):
-    """A failure after which its check cannot continue."""
+    """A failure after which its check cannot continue; any check may raise it."""
 
 
 @dataclass

@@ -154,7 +154,7 @@ class StoreWriter(Writer):
             self.commit(files)
 
     def replace_files(self, files: Mapping[str, str]) -> None:
-        """Commit these text files where they differ, and nothing else of the dataset."""
+        """Commit these text files where they differ, and nothing else of the dataset. Raises StorageError."""
         if any(self._texts.get(name) != self._merged(name, text, self._texts, set()) for name, text in files.items()):
             with object_store.errors(self._dataset.url):
                 self._finish({}, files)

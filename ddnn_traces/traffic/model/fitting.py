@@ -50,7 +50,7 @@ def summary(document: Document) -> str:
 
 
 def fit_measured(runs: Sequence[MeasuredRun]) -> Document:
-    """The same for one or more runs that are already measured."""
+    """The same for one or more runs that are already measured. Raises UsageError."""
     unknown = [run.run_id for run in runs if run.collective is None]
     if unknown and len(runs) > 1:
         raise UsageError(

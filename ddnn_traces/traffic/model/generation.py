@@ -247,7 +247,10 @@ class ModelSampler(Sampler):
         self.segment_bytes = int(document["packets"]["segment_bytes"])
 
     def compute_ns(self, run: SyntheticRun, rng: np.random.Generator) -> Ints:
-        """Gaps with the model's dependence between workers and from step to step (a Gaussian copula)."""
+        """Gaps with the model's dependence between workers and from step to step (a Gaussian copula).
+
+        Raises UsageError.
+        """
         from scipy.special import ndtr
 
         model = self._document["computation"]
@@ -275,6 +278,7 @@ class ModelSampler(Sampler):
         """Draws when a transfer is complete; it begins earlier by the time that it takes.
 
         So a transfer that was slow because it waited for other slow ones does not delay a step twice.
+        Raises UsageError.
         """
         model = self._document["exchange"]
         first, later = (_two_levels(model[f"{name}completion_ms"], rounds, len(wire), rng) for name in ("first_", ""))
@@ -328,7 +332,7 @@ class ModelSampler(Sampler):
             book.send(*(column[sent] for column in (flow, at, lasting, size, again, acked, step)))
 
     def pull_ns(self, run: SyntheticRun, wire: Ints, rng: np.random.Generator) -> Ints:
-        """Drawn for each transfer by itself: pulls have no rounds."""
+        """Drawn for each transfer by itself: pulls have no rounds. Raises UsageError."""
         duration = self._duration_ns(wire.reshape(-1, 1), np.zeros(1, np.int64), rng).reshape(wire.shape)
         _check_length(run, float(duration.max(1, initial=0).astype(float).sum()))
         return duration
@@ -369,7 +373,7 @@ class ModelSampler(Sampler):
         return begin_ns
 
     def send_rest(self, run: SyntheticRun, laws: Laws, times: StepTimes, book: Book, rng: np.random.Generator) -> None:
-        """Messages, each kind by itself."""
+        """Messages, each kind by itself. Raises UsageError."""
         first, last = int(times.start_ns.min()), int(times.end_ns.max())
         last = max(last, first + 1)
         tear_down_ns = max(round(self._document["tear_down"]["duration_ms"] * 1e6), 1)

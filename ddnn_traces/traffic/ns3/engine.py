@@ -136,7 +136,10 @@ def simulate(run: Ns3Run, engine: Engine, out: Path, captured: Sequence[int] = (
 
 
 def prepared(run: Ns3Run, engine: Engine, out: Path, captured: Sequence[int] = ()) -> tuple[list[str], Path]:
-    """The command that simulates a run, without its two arguments, scenario and folder of results; and the scenario."""
+    """The command that simulates a run, without its two arguments, scenario and folder of results; and the scenario.
+
+    Raises SimulationError.
+    """
     scenario = out / "scenario.txt"
     scenario.write_text(_scenario(run, captured), encoding="utf-8")
     if engine.compiler == "g++":

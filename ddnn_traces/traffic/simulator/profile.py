@@ -79,7 +79,7 @@ def thesis(layers: int = 100, model_bytes: int = 100_000_000, compute_ms: float 
     Times are arithmetic progressions, forward falling from the first layer on (n, n-1, ..., 1) and backward rising
     (1, ..., n), 1:2 in all. Sizes are heavy-tailed: with x = 2S/(9n), layers up to the half have x bytes, up to three
     quarters (inclusive) 4x, the rest 12x. Since three quarters are inclusive, the sum is about 98% of S;
-    LayerProfile.resized makes it S.
+    LayerProfile.resized makes it S. Raises UsageError.
     """
     if layers < 4 or layers > _MOST_LAYERS:
         raise UsageError(f"layers = {layers}: give 4 to {_MOST_LAYERS:,}")

@@ -172,7 +172,7 @@ def step_times(result: Timeline, begin: int) -> StepTimes:
 
 
 def events(result: Timeline, begin: int, labels: list[str], layers: bool) -> Events:
-    """Rows of events: workers in the order of their labels, steps, times."""
+    """Rows of events: workers in the order of their labels, steps, times. Raises UsageError."""
     run = result.run
     columns = [*_exchanges(result), *(_passes(result) if layers else _whole_passes(result))]
     start, end = (np.concatenate([column[i] for column in columns], 2) for i in (0, 1))  # steps, workers, rows

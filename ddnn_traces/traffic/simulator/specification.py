@@ -107,7 +107,7 @@ def _check_names(values: Mapping[str, Any], keys: Keys) -> None:
 
 
 def profile(given: Mapping[str, Any]) -> LayerProfile:
-    """The profile that the keys describe: the thesis's, a shipped one, a file, or three files."""
+    """The profile that the keys describe: the thesis's, a shipped one, a file, or three files. Raises UsageError."""
     name = given.get("profile")
     files = [given[key] for key in _FILES if key in given]
     if files and (len(files) < len(_FILES) or name):
@@ -137,7 +137,10 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def jobs(values: Mapping[str, Any]) -> list[SimulatedRun]:
-    """The runs of a file's keys: one, or one of each of [[jobs]], which take the other keys as their defaults."""
+    """The runs of a file's keys: one, or one of each of [[jobs]], which take the other keys as their defaults.
+
+    Raises UsageError.
+    """
     shared = {name: value for name, value in values.items() if name != "jobs"}
     entries = [shared | entry for entry in values.get("jobs") or [{}]]
     if len(entries) > 1:

@@ -120,7 +120,7 @@ def sweep(
     """Simulate each cell of a specification and write OUT/cells.parquet; return its rows, in the order of the axes.
 
     A row has the axes' values, the measures and error: why a cell cannot be simulated, null else. Cells that OUT has
-    from an interrupted sweep are not simulated again. jobs: processes.
+    from an interrupted sweep are not simulated again. jobs: processes. Raises UsageError.
     """
     axes = specification.axes(values, simulation.keys)
     cells = list(specification.cells(values, simulation.keys))

@@ -151,7 +151,10 @@ def _unknown(row: Mapping[str, Any]) -> str | None:
 
 
 def calibrate(facts: Sequence[Facts]) -> Calibration:
-    """Fit the constants to runs: least squares of the logarithm of the step's time, robust against outliers."""
+    """Fit the constants to runs: least squares of the logarithm of the step's time, robust against outliers.
+
+    Raises UsageError.
+    """
     if not facts:
         raise UsageError("no run that can be replayed; see the problems that query replay_facts states")
     programs, jobs = sorted({f.program for f in facts}), sorted({f.job for f in facts})
@@ -313,7 +316,10 @@ def of_run(dataset: Dataset, run_id: str, given: Mapping[str, Any]) -> pl.DataFr
 
 
 def scored(dataset: Dataset) -> tuple[pl.DataFrame, list[str]]:
-    """score() of a dataset, and what it comes to in lines: medians, noise, runs that were left out."""
+    """score() of a dataset, and what it comes to in lines: medians, noise, runs that were left out.
+
+    Raises UsageError.
+    """
     facts, problems = read(dataset)
     rows = score(facts)
     if rows.is_empty():
