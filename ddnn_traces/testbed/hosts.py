@@ -21,6 +21,8 @@ from ddnn_traces.testbed.matrix import Machine
 from ddnn_traces.text import counted
 
 PROGRAMS = Path(__file__).parent / "programs"
+#: A folder of a host for temporary files of programs; no part of what is fetched.
+SCRATCH = "scratch"
 #: Of ssh: no question, no waiting for a host that is off. Keys and known hosts are the user's.
 _SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 _REMOTE_FOLDER = r"/tmp/ddnn-traces-testbed\.\w+"  # noqa: S108 (a pattern)
@@ -95,7 +97,7 @@ class Host:
     def fetch(self, target: Path) -> None:
         """Bring what tcpdump and the programs wrote on the host into a folder here. Raises TestbedError."""
         if not self.remote:
-            shutil.copytree(self.folder, target, ignore=shutil.ignore_patterns("programs"), dirs_exist_ok=True)
+            shutil.copytree(self.folder, target, ignore=shutil.ignore_patterns("programs", SCRATCH), dirs_exist_ok=True)
             return
         pack = self.command(["tar", "-C", self.folder, "--exclude=./programs", "-cf", "-", "."])
         _pipe(pack, ["tar", "-C", str(target), "--no-same-owner", "-xf", "-"], f"{self.label}: its files")

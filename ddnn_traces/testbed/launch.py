@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ddnn_traces.testbed import faults
-from ddnn_traces.testbed.hosts import Host, free_port, last_lines
+from ddnn_traces.testbed.hosts import SCRATCH, Host, free_port, last_lines
 from ddnn_traces.testbed.matrix import Job, Run
 from ddnn_traces.testbed.programs.catalogue import mca_settings
 
@@ -31,7 +31,7 @@ case "$1" in
 *) echo "no host $1" >&2; exit 1;;
 esac
 shift
-exec ip netns exec "$name" sh -c "$*"
+exec ip netns exec "$name" env TMPDIR="$tmp" sh -c "$*"
 """
 
 
@@ -241,19 +241,25 @@ def _mpirun(
     settings = {
         "orte_keep_fqdn_hostnames": "1",
         "oob_tcp_if_include": first.interface,
-        # messages go to each host directly: on the way over others one is lost where a host ends first ("no-path")
-        "routed": "direct",
         "btl": "tcp,self",
         "btl_tcp_if_include": first.interface,
         **mca_settings(job.options.get("algorithm", "ring")),
     }
+    temporary = []
     if not first.remote:
-        cases = "\n".join(f"{host.address}) name={host.label};;" for host in hosts)
-        enter = folder.parent / "enter"
+        # All namespaces have one host name. Daemons that make their session directories in one folder at the same time
+        # can fail there ("mkdir: File exists"), and mpirun then ends ("no-path").
+        places = [Path(host.folder, SCRATCH, job.name or "mpirun") for host in hosts]
+        for place in places:
+            place.mkdir(parents=True, exist_ok=True)
+        named = zip(hosts, places, strict=True)
+        cases = "\n".join(f"{host.address}) name={host.label} tmp='{place}';;" for host, place in named)
+        enter = folder.parent / f"enter{job.name}"
         enter.write_text(_ENTER.format(cases=cases))
         enter.chmod(0o755)
+        temporary = ["env", f"TMPDIR={places[0]}"]
         # hwloc's shared file would be one for all namespaces
-        settings |= {"plm_rsh_agent": str(enter), "rtc": "^hwloc", "orte_tmpdir_base": str(folder.parent)}
+        settings |= {"plm_rsh_agent": str(enter), "rtc": "^hwloc"}
     options = [word for name, value in settings.items() for word in ("--mca", name, value)]
     programs: list[str] = []
     for host in hosts:
@@ -262,4 +268,4 @@ def _mpirun(
         words = ["-np", "1", "--host", f"{host.address}:1", *exported, _python(host, job, pythons), *arguments]
         programs += [*([":"] if programs else []), *words, "--out", host.results(run.folder_of(job))]
     root = [] if first.remote else ["--allow-run-as-root"]
-    return ["mpirun", *root, *options, *programs]
+    return [*temporary, "mpirun", *root, *options, *programs]
