@@ -216,7 +216,10 @@ class _Run:
         return bool(self.record.packets.parameters.get("tunnels", "inner") == "inner")
 
     def worker(self, capture_id: str) -> str | None:
-        """Worker whose steps the packets of a capture were assigned to; None without a log."""
+        """Worker whose steps the packets of a capture were assigned to; None without a log.
+
+        Raises UsageError where an older program ingested the run, which did not record it.
+        """
         assert self.record
         needs = self.record.packets.needs
         if needs is None:

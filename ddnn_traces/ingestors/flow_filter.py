@@ -121,6 +121,7 @@ class _Parser:
         self._at = self._depth = 0
 
     def parse(self) -> Test:
+        """The test of the whole expression. Raises UsageError."""
         if not self._tokens:
             raise UsageError(f"the filter is empty; write for example --filter 'tcp port 5000' (expected {_EXPECTED})")
         test, _ = self._alternatives(None)

@@ -239,7 +239,7 @@ class Dataset:
         return self.sql_arrow(text, query.values(params) or None)
 
     def sql_arrow(self, text: str, params: Any = None) -> pa.Table:
-        """As sql(), as an Arrow table."""
+        """As sql(), as an Arrow table. Raises QueryError."""
         # In a thread of its own, so that a Ctrl-C reaches this one: DuckDB does not always check for signals.
         with ThreadPoolExecutor(1) as thread:
             try:

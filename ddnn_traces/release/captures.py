@@ -207,7 +207,10 @@ class _Cutter:
         self._buffer = np.zeros(0, np.uint8)
 
     def scan(self, block: memoryview | bytes, begin: int, stop: int | None) -> tuple[int, int]:
-        """As Scanner.scan: the offset of the first byte that is not read, and why it stopped there."""
+        """As Scanner.scan: the offset of the first byte that is not read, and why it stopped there.
+
+        Raises UsageError for a capture that cannot be cut down.
+        """
         import numpy as np
 
         from ddnn_traces.ingestors.packets.compiled import copy, cut

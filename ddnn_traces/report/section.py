@@ -216,7 +216,7 @@ class Section:
         return frame
 
     def end(self, missing: str) -> NoReturn:
-        """End the section, which lacks what `missing` states."""
+        """End the section, which lacks what `missing` states: raises an exception that ends its function."""
         self.missing = missing
         raise _NoDataError
 

@@ -77,6 +77,7 @@ class _Folder(_Source):
         }
 
     def files(self, run_id: str, scratch: Path) -> dict[str, Path]:
+        """The files of a run, by table. Raises UsageError for a damaged run."""
         if found := checksums.damages(self._folder, run_id, self._recorded.get(run_id)):
             raise UsageError(
                 f"{self.name}: {checksums.summary(found)}; ingest that run again, or choose others with --run"

@@ -219,7 +219,7 @@ class _Copier:
         return int(self.sums[copying.READ])
 
     def scan(self, block: memoryview | bytes, begin: int, stop: int | None) -> tuple[int, int]:
-        """As Scanner.scan."""
+        """As Scanner.scan. Raises UsageError for a time that a pcap cannot hold."""
         buf = np.frombuffer(block, np.uint8)
         buf.flags.writeable = False  # one type for bytes and buffers: one compilation
         if len(self._out) < len(buf) + copying.MOST_AROUND:

@@ -106,7 +106,7 @@ class _Store:
         return str(info.get("ETag", "")).strip('"') == _etag(item) or self._read_back(address) == item.sha256
 
     def put(self, address: str, item: Item, only_new: bool) -> None:
-        """Send a file and compare the object that results. only_new: never replace another object."""
+        """Send a file and compare the object that results. only_new: never replace another object. Raises PushError."""
         self._call(lambda: self._send(address, item, only_new), address)
         info = self._call(lambda: self._fs.info(address, refresh=True), address)
         if not self.holds(address, item, info):

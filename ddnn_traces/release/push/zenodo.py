@@ -291,6 +291,7 @@ class _Api:
         return url
 
     def link(self, deposit: Mapping[str, Any], name: str) -> str:
+        """A link of a deposit, by its name. Raises PushError where it has none."""
         url = deposit.get("links", {}).get(name)
         if not isinstance(url, str):
             raise PushError(
@@ -322,7 +323,7 @@ class _Api:
         return self._retry.call(attempt, self._messages)
 
     def publish(self, deposit: Mapping[str, Any]) -> dict[str, Any]:
-        """The deposit made public."""
+        """The deposit made public. Raises PushError."""
         try:
             return dict(self.request("POST", self.link(deposit, "publish")))
         except PushError:
@@ -335,7 +336,7 @@ class _Api:
         return dict(self.request("PUT", self.link(deposit, "self"), json={"metadata": metadata}))
 
     def new_version(self, deposit: Mapping[str, Any]) -> dict[str, Any]:
-        """The draft of a new version of a public record, which is the same for as long as it is a draft."""
+        """The draft of a new version of a public record, the same for as long as it is a draft. Raises PushError."""
         url = f"{self._url}/deposit/depositions/{deposit['id']}/actions/newversion"
         draft = dict(self.request("GET", self.link(self.request("POST", url), "latest_draft")))
         if draft.get("submitted"):
@@ -354,7 +355,7 @@ class _Api:
         }
 
     def upload(self, deposit: Mapping[str, Any], file: _File) -> None:
-        """Send a file and compare the checksum in the answer."""
+        """Send a file and compare the checksum in the answer. Raises PushError."""
         url = f"{self.link(deposit, 'bucket')}/{quote(file.name)}"
         answer = self.request("PUT", url, file=file)
         if str(answer.get("checksum", "")).removeprefix("md5:") != file.md5:

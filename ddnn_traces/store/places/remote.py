@@ -107,7 +107,7 @@ class _Content:
     _ranges: bool | None = None
 
     def release_json(self) -> tuple[bytes, str]:
-        """release.json and its folder: the URL, or data/ of a bag."""
+        """release.json and its folder: the URL, or data/ of a bag. Raises ReleaseError, UsageError."""
         for root in (self.root, f"{self.root}/data"):
             try:
                 text = self.filesystem.cat_file(self._at(layout.RELEASE, root), start=0, end=_LARGEST_RELEASE_JSON)
@@ -133,7 +133,7 @@ class _Content:
             raise self.fail(path, error) from error
 
     def fetch_all(self, paths: Sequence[str]) -> dict[str, bytes]:
-        """Several files whole, at the same time where the store can."""
+        """Several files whole, at the same time where the store can. Raises ReleaseError, UsageError."""
         try:
             # Not cat(): it takes names as patterns, and its result depends on the store and on their number.
             if len(paths) == 1:
@@ -146,7 +146,10 @@ class _Content:
             raise self.fail(paths[0], error) from error
 
     def open(self, file: ListedFile, scratch: Path) -> Any:
-        """A large file, for reading ranges of it; whole in the folder `scratch` where the server has no ranges."""
+        """A large file, for reading ranges of it; whole in the folder `scratch` where the server has no ranges.
+
+        Raises ReleaseError, UsageError.
+        """
         where = self._at(file.path, self.root)
         try:
             if self._ranges is None:

@@ -176,8 +176,8 @@ class Buffer:
 def fuse(profile: LayerProfile, fusion_bytes: int, start: str = "first", split: bool = False) -> list[Buffer]:
     """The profile's layers in buffers of at most `fusion_bytes`, in the order of layers (Horovod's tensor fusion).
 
-    start: the end that fusing begins from, first or last layer. split: whether a larger tensor is split; else it raises
-    UsageError, as the thesis does (section 5.1).
+    start: the end that fusing begins from, first or last layer. split: whether a larger tensor is split.
+    Raises UsageError for a larger tensor that is not split, as the thesis does (section 5.1).
     """
     if fusion_bytes < 1:
         raise UsageError(f"fusion_bytes = {fusion_bytes}: give 1 or more")
