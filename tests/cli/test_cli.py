@@ -124,7 +124,8 @@ def test_wrong_call(command: RunCommand, tmp_path: Path, small: Dataset, call: s
         ("nonsense", "No such command 'nonsense'"), ("ingest", "Missing argument 'SOURCES...'"),
         ("ingest x", "Missing option '--out'"), ("runs x --format xml", "'xml' is not one of"),
         ("runs x --limit -1", "-1 is not in the range"), ("ingest x --out y --engine steam", "'steam' is not one of"),
-        ("", "Usage:"),
+        ("ingest x --out=", "--out '' names no dataset"), ("", "Usage:"),
+        ("ingest x --out y --scheduler local:2 --jobs 2", "leave it out with --scheduler"),
     ],
 )  # fmt: skip
 def test_arguments_that_are_none(command: RunCommand, call: str, said: str) -> None:
