@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -122,7 +122,7 @@ def write(
     wanted = _Wanted(run, selection)
     run.check_place(out, messages)
     with _output(out, stdout) as file, tempfile.TemporaryDirectory(prefix="ddnn-traces-") as scratch:
-        found = _Search(run, wanted, Path(scratch), messages).found()
+        found = _Search(run, wanted, Path(scratch), messages)
         return _copy(run, wanted, found, _Writer(file, out, is_pcapng=out == STDOUT or out.suffix == ".pcapng"))
 
 
@@ -374,37 +374,30 @@ class _Wanted:
 # --- the search
 
 
-@dataclass
-class _Found:
-    """What a search found: captures that were read, with their rows of the table captures and by what each is known to
-    be unchanged; the numbers of the wanted flows in each; flow_ids that may have fragments."""
-
-    searches: list[FlowSearch] = field(default_factory=list)
-    captures: list[_Row] = field(default_factory=list)
-    unchanged: list[str] = field(default_factory=list)
-    flows: list[list[int]] = field(default_factory=list)
-    fragmented: set[int] = field(default_factory=set)
-
-
 class _Search:
-    """The search for the wanted flows: first in the captures of their senders, which count where there are any."""
+    """The search for the wanted flows: first in the captures of their senders, which count where there are any.
+
+    Other captures are read only where these do not have what the tables count. searches: of the captures that were
+    read, with their rows of the table captures, by what each is known to be unchanged, and the numbers of the wanted
+    flows in each. fragmented: flow_ids that may have fragments.
+    """
 
     def __init__(self, run: _Run, wanted: _Wanted, scratch: Path, messages: Messages) -> None:
         self._run, self._wanted, self._scratch, self._messages = run, wanted, scratch, messages
         self._by_key = run.by_key(wanted.flows)
-
-    def found(self) -> _Found:
-        """Which records are wanted. Other captures are read only where these do not have what the tables count."""
-        found = _Found()
+        self.searches: list[FlowSearch] = []
+        self.captures: list[_Row] = []
+        self.unchanged: list[str] = []
+        self.flows: list[list[int]] = []
+        self.fragmented: set[int] = set()
         self._prepare()
         for captures in self._stages():
-            new = [row for row in captures if row not in found.captures]
-            if not new and found.captures:
+            new = [row for row in captures if row not in self.captures]
+            if not new and self.captures:
                 continue
-            self._read(new, found)
-            if self._decide(found):
+            self._read(new)
+            if self._decide():
                 break
-        return found
 
     def _stages(self) -> Iterator[list[_Row]]:
         """The captures that may hold the flows, the likely ones first, at last all."""
@@ -427,7 +420,7 @@ class _Search:
             self._messages.info("compiling the packet loop, once (about half a minute)")
         engine.prepare(0)
 
-    def _read(self, captures: Sequence[_Row], found: _Found) -> None:
+    def _read(self, captures: Sequence[_Row]) -> None:
         """Read captures, several at once, and add them to what was found."""
         from ddnn_traces.ingestors.packets.chosen import FlowSearch
         from ddnn_traces.jobs import available_cpus
@@ -435,11 +428,11 @@ class _Search:
         tuples = sorted({_five_tuple(row) for row in self._wanted.flows})
         searches: list[FlowSearch] = []
         for row in captures:
-            found.unchanged.append(self._run.originals.unchanged_by(row))
+            self.unchanged.append(self._run.originals.unchanged_by(row))
             between = self._wanted.between(
                 None if self._wanted.selection.step is None else self._run.worker(row["capture_id"])
             )
-            path = self._scratch / f"{len(found.searches) + len(searches)}.parquet"
+            path = self._scratch / f"{len(self.searches) + len(searches)}.parquet"
             searches.append(FlowSearch(self._run.originals.path(row), tuples, between, path, self._run.open_tunnels))
         stopped = threading.Event()
         self._messages.start_reading(sum(row["file_bytes"] for row in captures))
@@ -456,27 +449,27 @@ class _Search:
             facts = search.facts  # of the whole file, as ingest has them
             facts.capture_id, facts.status = row["capture_id"], row["status"]
             facts.first_ns, facts.last_ns = row["first_ns"], row["last_ns"]
-        found.searches += searches
-        found.captures += captures
+        self.searches += searches
+        self.captures += captures
 
-    def _decide(self, found: _Found) -> bool:
+    def _decide(self) -> bool:
         """Which rows of the files count; whether they are all that the tables have of the wanted flows."""
         from ddnn_traces.ingestors.reconcile.tables import counting_rows
 
-        found.flows, found.fragmented = [[] for _ in found.searches], set()
-        if not found.searches:
+        self.flows, self.fragmented = [[] for _ in self.searches], set()
+        if not self.searches:
             return False
-        vantages = [row["vantage_ip"] for row in found.captures]
-        clocks = [row["clock_offset_ns"] or 0 for row in found.captures]
-        facts = [search.facts for search in found.searches]
+        vantages = [row["vantage_ip"] for row in self.captures]
+        clocks = [row["clock_offset_ns"] or 0 for row in self.captures]
+        facts = [search.facts for search in self.searches]
         sums: dict[int, list[_Row]] = {}
         for row in counting_rows(facts, vantages, clocks, self._scratch):
             flow = self._by_key.get(row["key"])
             if flow is not None:
-                found.flows[row["file"]].append(row["flow"])
+                self.flows[row["file"]].append(row["flow"])
                 sums.setdefault(flow["flow_id"], []).append(row)
                 if not row["followed"]:
-                    found.fragmented.add(flow["flow_id"])
+                    self.fragmented.add(flow["flow_id"])
         return all(_is_all(flow, sums.get(flow["flow_id"], [])) for flow in self._wanted.flows)
 
 
@@ -498,7 +491,7 @@ def _five_tuple(row: _Row) -> FiveTuple:
 # --- the output
 
 
-def _copy(run: _Run, wanted: _Wanted, found: _Found, writer: _Writer) -> Cut:
+def _copy(run: _Run, wanted: _Wanted, found: _Search, writer: _Writer) -> Cut:
     """Write the records that were found, in the order of time."""
     from ddnn_traces.ingestors.packets.chosen import CopiedRecords, in_time
     from ddnn_traces.ingestors.packets.compiled import copy as copying

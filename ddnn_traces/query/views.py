@@ -155,10 +155,16 @@ def _make_definitions(file: Path, here: Place) -> None:
             path.parent.mkdir(parents=True)
             pq.write_table(table.arrow().empty_table(), path)
         connection.execute(f"BEGIN; CREATE SCHEMA ddnn_traces; {_folder_is(Path(empty))}")
-        connection.execute(_without_tables(_query_definitions()))
-        for table in schema.tables():
-            connection.execute(_table_view(table, here, path_sql=lambda path: _in_folder(path.removeprefix(folder))))
-        connection.execute(f"{';'.join(_table_comments())}; COMMIT")
+        _define(connection, here, lambda path: _in_folder(path.removeprefix(folder)))
+        connection.execute("COMMIT")
+
+
+def _define(connection: duckdb.DuckDBPyConnection, here: Place, path_sql: Callable[[str], str] = sql_literal) -> None:
+    """Make all views and macros, with their comments. path_sql: as in _table_view()."""
+    connection.execute(_without_tables(_query_definitions()))
+    for table in schema.tables():
+        connection.execute(_table_view(table, here, path_sql=path_sql))
+    connection.execute(";".join(_table_comments()))
 
 
 def _in_folder(path: str) -> str:
@@ -218,12 +224,8 @@ def _relative(tables: Sequence[str]) -> Place:
 
 def define_relative(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> None:
     """As write_relative(), in a connection whose file_search_path is the folder. Raises duckdb.Error."""
-    here = _relative(tables)
     connection.execute("BEGIN")
-    connection.execute(_without_tables(_query_definitions()))
-    for table in schema.tables():
-        connection.execute(_table_view(table, here))
-    connection.execute(";".join(_table_comments()))
+    _define(connection, _relative(tables))
     connection.execute("COMMIT")
     connection.execute(
         f"CREATE SCHEMA ddnn_traces; CREATE VIEW ddnn_traces.about AS SELECT {sql_literal(__version__)} AS version"

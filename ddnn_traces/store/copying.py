@@ -72,9 +72,7 @@ class _Folder(_Source):
         self.name, self._folder = str(folder), folder
         self.runs = checksums.run_ids(folder)
         self._recorded = checksums.read(folder)
-        self.texts = {
-            name: (folder / name).read_text(encoding="utf-8") for name in (INPUTS, SOURCES) if (folder / name).is_file()
-        }
+        self.texts = layout.texts(folder)
 
     def files(self, run_id: str, scratch: Path) -> dict[str, Path]:
         """The files of a run, by table. Raises UsageError for a damaged run."""

@@ -20,6 +20,7 @@ from ddnn_traces.ingestors import pipeline
 from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.packets import numba_engine
 from ddnn_traces.ingestors.reconcile import tables
+from ddnn_traces.messages import Messages
 from ddnn_traces.store import writer
 from ddnn_traces.store.whole_files import no_space
 
@@ -127,6 +128,27 @@ def test_wrong_sql_is_no_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(InternalError, match=r'^run: reconcile/merged\.sql: Binder Error: .*"nosuch".* please report'):
         ddnn_traces.ingest(tmp_path / "run", tmp_path / "dataset")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("error", "step"),
+    [
+        (duckdb.IOException("IO Error: no room"), "free space in the folder of temporary files"),
+        (OSError(errno.EACCES, "Permission denied"), "correct that and ingest again"),
+        (duckdb.BinderException("Binder Error: x"), "please report"),
+    ],
+)
+def test_views_that_cannot_be_written(
+    tmp_path: Path, error: Exception, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(pipeline.views, "replace_views", failing)
+    write_captures(tmp_path / "run", {"a.pcap": ring(A, B)})
+    messages = Messages()
+    pipeline.ingest([str(tmp_path / "run")], tmp_path / "dataset", messages=messages)
+    assert [warning for warning in messages.warnings if "traces.duckdb: not written" in warning and step in warning]
 
 
 def test_errors_of_duckdb_that_mean_a_full_disk() -> None:

@@ -127,10 +127,7 @@ class _Content:
 
     def fetch(self, path: str) -> bytes:
         """A file whole. Raises ReleaseError, UsageError."""
-        try:
-            return bytes(self.filesystem.cat_file(self._at(path, self.root)))
-        except Exception as error:
-            raise self.fail(path, error) from error
+        return self.fetch_all([path])[path]
 
     def fetch_all(self, paths: Sequence[str]) -> dict[str, bytes]:
         """Several files whole, at the same time where the store can. Raises ReleaseError, UsageError."""
