@@ -1,5 +1,10 @@
 """Errors that a user can cause. Each message states what happened, to which file, and the next step."""
 
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
 #: What to do about a fault of this program.
 REPORT = "this is a fault of ddnn-traces: please report this line"
 
@@ -104,3 +109,16 @@ class TestbedError(DdnnTracesError):
     """The testbed cannot make a run on this machine, or a run failed."""
 
     __test__ = False  # no class of tests, whatever its name begins with
+
+
+@contextlib.contextmanager
+def needs_extra(extra: str = "publish") -> Iterator[None]:
+    """A context for the import of an extra's library. Raises MissingExtra, with the command that installs it, where the
+    library, or one that it needs, is not installed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtra(
+            f"{error.name or error} is not installed, and this needs it: pip install 'ddnn-traces[{extra}]'"
+        ) from error

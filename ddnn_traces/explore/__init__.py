@@ -12,8 +12,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from ddnn_traces import extras
-from ddnn_traces.errors import UsageError
+from ddnn_traces.errors import UsageError, needs_extra
 
 #: Environment variable that names the dataset to app.py: an argument would be parsed.
 DATASET = "DDNN_TRACES_DATASET"
@@ -28,7 +27,7 @@ def serve(dataset: str | Path, port: int | None = None, browser: bool = True) ->
     MissingExtra without the extra explore.
     """
     chosen = _free_port(port or 0)
-    with extras.required("explore"):
+    with needs_extra("explore"):
         import marimo  # noqa: F401
         import mosaic_widget  # noqa: F401
     # -P: no module of the folder that the command is called in

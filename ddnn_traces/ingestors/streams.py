@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from ddnn_traces import extras
+from ddnn_traces.errors import needs_extra
 from ddnn_traces.store import hashes, object_store
 from ddnn_traces.store.places import is_url, path_of_url
 
@@ -75,7 +75,7 @@ def path_of(source: str) -> Path:
     object_store.refuse_secrets(source)
     if source.lower().startswith("file://"):
         return path_of_url(source)
-    with extras.required("cluster"):
+    with needs_extra("cluster"):
         from upath import UPath
     with object_store.errors(source):
         filesystem, _ = object_store.filesystem(source, listings=True)

@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from ddnn_traces import extras
-from ddnn_traces.errors import DdnnTracesError, StorageError, UsageError
+from ddnn_traces.errors import DdnnTracesError, StorageError, UsageError, needs_extra
 from ddnn_traces.store.whole_files import NO_SPACE
 
 _Result = TypeVar("_Result")
@@ -156,7 +155,7 @@ def filesystem(url: str, listings: bool = False) -> tuple[Any, str]:
     listings: remember what is in a folder. Otherwise it is asked again each time, and failed requests are not repeated:
     retried() does that, and counts. Raises UsageError for a scheme that is not known, not installed or not usable.
     """
-    with extras.required("cluster"):
+    with needs_extra("cluster"):
         import fsspec
         from fsspec.core import url_to_fs
     scheme = url.partition("://")[0].lower()
@@ -184,7 +183,7 @@ def _options(scheme: str, listings: bool) -> dict[str, Any]:
     then."""
     if scheme in _SSH:
         # fsspec's own, by paramiko, waits for ever where several threads use it, and takes any host's key
-        with extras.required("cluster"):
+        with needs_extra("cluster"):
             importlib.import_module("sshfs")  # which replaces it
         return {"known_hosts": (), "connect_timeout": 20, "keepalive_interval": 15, "skip_instance_cache": not listings}
     if scheme not in PACKAGES:

@@ -28,8 +28,7 @@ from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar
 from urllib.parse import urlsplit
 
-from ddnn_traces import extras
-from ddnn_traces.errors import ClusterError, StorageError, UsageError
+from ddnn_traces.errors import ClusterError, StorageError, UsageError, needs_extra
 from ddnn_traces.ingestors import streams
 from ddnn_traces.ingestors.engines import ENGINES
 from ddnn_traces.ingestors.facts import STDIN, Progress
@@ -163,7 +162,7 @@ class Cluster:
     most_flows = float("inf")
 
     def __init__(self, address: str, files: int, total_bytes: int, messages: Messages) -> None:
-        with extras.required("cluster"):
+        with needs_extra("cluster"):
             import distributed
         self._distributed: Any = distributed
         if not _ADDRESS.fullmatch(address):

@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddnn_traces import extras
-from ddnn_traces.errors import UsageError
+from ddnn_traces.errors import UsageError, needs_extra
 from ddnn_traces.ingestors.logs import natural_order
 from ddnn_traces.ingestors.sources import host_label, series_name
 from ddnn_traces.release.anonymise.key import Key
@@ -293,7 +292,7 @@ class CryptoPan:
     """
 
     def __init__(self, key: Key) -> None:
-        with extras.required():
+        with needs_extra():
             from yacryptopan import CryptoPAn
         self._cipher = CryptoPAn(key.derive("crypto-pan", 32))
         self._known: dict[str, str] = {}  # a few milliseconds each

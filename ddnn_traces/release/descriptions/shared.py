@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ddnn_traces import extras
+from ddnn_traces.errors import needs_extra
 from ddnn_traces.release import facts
 from ddnn_traces.release.anonymise import description
 from ddnn_traces.store import schema
@@ -267,7 +267,7 @@ def json_text(document: Mapping[str, Any]) -> str:
 
 def yaml_text(document: Mapping[str, Any]) -> str:
     """A YAML document, keys in the order given. Raises MissingExtra without PyYAML."""
-    with extras.required():
+    with needs_extra():
         import yaml
 
     return str(yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=110, default_flow_style=False))

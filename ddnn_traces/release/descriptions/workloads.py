@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ddnn_traces import extras
+from ddnn_traces.errors import needs_extra
 from ddnn_traces.release import facts
 from ddnn_traces.release.descriptions import shared
 from ddnn_traces.text import counted
@@ -22,7 +22,7 @@ _OWN = ("run_id", "source", "topology", "workers", "optimizer", "model_bytes", "
 
 def text(release: facts.Release) -> str:
     """The cards, in the order of the runs. Raises MissingExtra."""
-    with extras.required():
+    with needs_extra():
         import yaml
 
     cards = [card(release, run) for run in release.runs]

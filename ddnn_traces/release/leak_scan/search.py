@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple, Protocol
 
-from ddnn_traces import extras
+from ddnn_traces.errors import needs_extra
 
 #: Letters of the shortest word that does not occur by chance in gigabytes of compressed bytes.
 LONG = 7
@@ -66,7 +66,7 @@ class Searcher:
     def __init__(
         self, texts: Mapping[str, str], binary: Mapping[bytes, str], least: int = _SHORT, shapes: Iterable[Shape] = ()
     ) -> None:
-        with extras.required():
+        with needs_extra():
             from ahocorasick_rs import BytesAhoCorasick, Implementation
 
         width = min(8, max(least, _SHORT))

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ddnn_traces import extras
-from ddnn_traces.errors import PushError
+from ddnn_traces.errors import PushError, needs_extra
 from ddnn_traces.messages import Messages
 from ddnn_traces.release.push.contents import Contents, Item, other_content, refuse_damaged
 from ddnn_traces.release.push.targets import TRANSIENT, Outcome, Parcel, Retry, Transient, parcels_below, scrub, seconds
@@ -87,7 +86,7 @@ class _Repository:
 
     def __init__(self, target: Hub, retry: Retry, messages: Messages) -> None:
         self._target, self._retry, self._messages = target, retry, messages
-        with extras.required():
+        with needs_extra():
             import huggingface_hub
             from huggingface_hub.utils.tqdm import disable_progress_bars
 

@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ddnn_traces import extras
-from ddnn_traces.errors import PushError
+from ddnn_traces.errors import PushError, needs_extra
 from ddnn_traces.messages import Messages
 from ddnn_traces.release.push.contents import Contents, Item, other_content, refuse_damaged
 from ddnn_traces.release.push.targets import TRANSIENT, Outcome, Parcel, Retry, Transient, parcels_below, scrub, seconds
@@ -83,7 +82,7 @@ class _Store:
     def __init__(self, target: S3, retry: Retry, messages: Messages) -> None:
         self._target, self._retry, self._messages = target, retry, messages
         config = {"retries": {"max_attempts": 0}, "connect_timeout": 20, "read_timeout": 120}
-        with extras.required():
+        with needs_extra():
             import s3fs
         self._fs = s3fs.S3FileSystem(
             anon=False,

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from ddnn_traces import extras
-from ddnn_traces.errors import PushError
+from ddnn_traces.errors import PushError, needs_extra
 from ddnn_traces.messages import Messages
 from ddnn_traces.release.push.contents import Contents
 from ddnn_traces.text import counted
@@ -113,7 +112,7 @@ class Retry:
         explain: makes Transient or PushError of a library's error, whose own text may hold a secret. Raises PushError
         after the last attempt, MissingExtra.
         """
-        with extras.required():
+        with needs_extra():
             import tenacity
 
         def attempt() -> _Result:

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from ddnn_traces import extras
-from ddnn_traces.errors import DraftError, PushError, UsageError
+from ddnn_traces.errors import DraftError, PushError, UsageError, needs_extra
 from ddnn_traces.messages import Messages
 from ddnn_traces.release import facts
 from ddnn_traces.release.descriptions import shared
@@ -272,7 +271,7 @@ class _Api:
             raise UsageError(f"--endpoint-url {target.url}: not an address; write it as https://zenodo.example/api")
         self._url, self._token, self._variable = target.url, token, variable
         self._retry, self._messages = retry, messages
-        with extras.required():
+        with needs_extra():
             import requests
         self._requests = requests
         self._session = requests.Session()

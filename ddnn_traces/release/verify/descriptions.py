@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from ddnn_traces import extras
-from ddnn_traces.errors import UsageError
+from ddnn_traces.errors import UsageError, needs_extra
 from ddnn_traces.release import facts
 from ddnn_traces.release.descriptions import citation, croissant, documents, shared, workloads
 from ddnn_traces.release.verify.examined import (
@@ -112,7 +111,7 @@ def check_croissant(examined: Examined) -> Iterator[Finding]:
     """
     document = examined.document(layout.CROISSANT)
     _refuse_elsewhere(document, examined)
-    with extras.required():
+    with needs_extra():
         import mlcroissant
     logging.getLogger("absl").setLevel(logging.CRITICAL)
     small = trial(examined)
@@ -248,7 +247,7 @@ def check_data_package(examined: Examined) -> Iterator[Finding]:
     known = examined.known_files()
     for resource in resources:
         _refuse_odd_resource(resource, set(known))
-    with extras.required():
+    with needs_extra():
         import frictionless
     small = trial(examined)
     whole = small.whole and all(isinstance(resource["path"], str) for resource in resources)
@@ -312,7 +311,7 @@ def check_ro_crate(examined: Examined) -> Iterator[Finding]:
     document = examined.document(layout.RO_CRATE)
     if not isinstance(document.get("@context"), dict) or "@import" in document["@context"]:
         raise WrongError(f"its context is not inlined, so that reading it would fetch one; {ASK}")
-    with extras.required():
+    with needs_extra():
         from rocrate_validator import models, services
     logging.getLogger("rocrate_validator").setLevel(logging.CRITICAL)
     settings = models.ValidationSettings(
@@ -338,7 +337,7 @@ def check_ro_crate(examined: Examined) -> Iterator[Finding]:
 def check_datacite(examined: Examined) -> Iterator[Finding]:
     """datacite.json follows DataCite's JSON schema 4.5."""
     document = examined.document(layout.DATACITE)
-    with extras.required():
+    with needs_extra():
         from datacite import schema45
     _refuse_unfit(document, schema45.validator)
     yield passed(layout.DATACITE, "follows DataCite's schema 4.5")

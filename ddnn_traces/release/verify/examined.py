@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ddnn_traces import extras
+from ddnn_traces.errors import needs_extra
 from ddnn_traces.release import facts
 from ddnn_traces.store import layout
 from ddnn_traces.store.layout import is_safe
@@ -219,7 +219,7 @@ def _depth(document: Any) -> int:
 
 def parse_yaml(content: str, name: str) -> dict[str, Any]:
     """YAML that holds a mapping, without aliases; dates stay text. Raises WrongError, MissingExtra."""
-    with extras.required():
+    with needs_extra():
         import yaml
 
     if len(content) > _LARGEST_YAML:

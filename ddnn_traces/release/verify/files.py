@@ -9,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import unquote
 
-from ddnn_traces import extras
-from ddnn_traces.errors import UsageError
+from ddnn_traces.errors import UsageError, needs_extra
 from ddnn_traces.query import views
 from ddnn_traces.release import facts, provenance, versions
 from ddnn_traces.release.verify.examined import (
@@ -132,7 +131,7 @@ def check_bag(examined: Examined) -> Iterator[Finding]:
     wrong += [n for n in sorted(present | tags.keys()) if n not in small or tags.get(n) != sha256_of(bag / n)]
     for path in wrong:
         yield failed(path, f"differs from the bag's manifests; {AGAIN}")
-    with extras.required():
+    with needs_extra():
         import bagit
     try:
         bagit.Bag(str(bag)).validate(processes=1, completeness_only=True)

@@ -14,8 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ddnn_traces import extras
-from ddnn_traces.errors import DdnnTracesError, MissingExtra, UsageError
+from ddnn_traces.errors import DdnnTracesError, MissingExtra, UsageError, needs_extra
 from ddnn_traces.jobs import available_cpus
 from ddnn_traces.release.verify import agreement, apart, captures, database, descriptions, files, tables
 from ddnn_traces.release.verify.examined import (
@@ -116,7 +115,7 @@ def verify(
         _refuse_others(path, folder)
         for library in _LIBRARIES:
             if importlib.util.find_spec(library) is None:
-                with extras.required():
+                with needs_extra():
                     raise ImportError(name=library)
         archive = path if is_packed else None
         examined = Examined(folder, scratch, jobs or available_cpus(), archive=archive, fast=fast, report=report)

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
-from ddnn_traces import extras
+from ddnn_traces.errors import needs_extra
 from ddnn_traces.store import checksums, layout, object_store, schema
 from ddnn_traces.store.object_store import Retries, retried
 
@@ -69,7 +69,7 @@ class StoredDataset:
     """A dataset at a URL. Raises UsageError for a scheme that is not known."""
 
     def __init__(self, url: str, retries: Retries | None = None) -> None:
-        with extras.required("cluster"):
+        with needs_extra("cluster"):
             import deltalake  # noqa: F401
         object_store.check_dataset(url)
         self.url = url.rstrip("/")

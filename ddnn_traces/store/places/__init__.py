@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddnn_traces import extras
-from ddnn_traces.errors import UsageError
+from ddnn_traces.errors import UsageError, needs_extra
 from ddnn_traces.store import object_store
 from ddnn_traces.store.places.place import Place, in_folder, is_url, is_zip, path_of_url
 
@@ -22,7 +21,7 @@ def find(where: str | Path, runs: Sequence[str] | None = None, cache: Path | Non
     on a store. Raises errors.DdnnTracesError.
     """
     if object_store.is_store(where):
-        with extras.required("cluster"):
+        with needs_extra("cluster"):
             from ddnn_traces.store.places import delta
 
         if found := delta.place(str(where), runs, cache):
@@ -30,7 +29,7 @@ def find(where: str | Path, runs: Sequence[str] | None = None, cache: Path | Non
     if cache is not None:
         raise UsageError(f"{object_store.shown(str(where))}: a cache is for a dataset on an object store; leave it out")
     if is_url(where) and not str(where).lower().startswith("file://"):
-        with extras.required():
+        with needs_extra():
             from ddnn_traces.store.places import remote
 
         return remote.place(str(where), runs)

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddnn_traces import extras
-from ddnn_traces.errors import DdnnTracesError, UsageError
+from ddnn_traces.errors import DdnnTracesError, UsageError, needs_extra
 from ddnn_traces.store import checksums, hashes, layout, object_store, schema
 from ddnn_traces.store.places.place import Place
 from ddnn_traces.store.places.remote import KnownFiles, Reader
@@ -49,7 +48,7 @@ def place(url: str, runs: Sequence[str] | None = None, cache: Path | None = None
         raise
     except Exception as error:
         raise object_store.explained(error, url) from error
-    with extras.required("cluster"):
+    with needs_extra("cluster"):
         from ddnn_traces.store.delta.dataset import StoredDataset
     with object_store.errors(url):
         dataset = StoredDataset(url)
