@@ -119,7 +119,7 @@ def test_files_and_names_in_contributing_exist():
     assert len(paths) > 40
     assert [path for path in paths if not (ROOT / path).exists()] == []
     code = "".join(path.read_text(encoding="utf-8") for path in map(ROOT.joinpath, paths) if path.suffix == ".py")
-    names = re.findall(r"`(_?[A-Z][A-Z_]+|test_\w+|not_in_the_report|without_log|of_logs|read_pairs)`", text)
+    names = re.findall(r"`(_?[A-Z][A-Z_]+|test_\w+|not_in_the_report|read_pairs)`", text)
     code += "".join(path.read_text(encoding="utf-8") for path in (ROOT / "ddnn_traces/release").rglob("__init__.py"))
     assert [name for name in names if not re.search(rf"\b{name}\b", code)] == []
 
