@@ -17,10 +17,10 @@
 -- column: wire_bytes bytes; volume of the run from its start to the end of this step
 -- column: low_mark share; parameter mark_low
 -- column: high_mark share; parameter mark_high
--- The accuracy is that of one worker: the first by rank whose log has one that is not always 0, which is what a
--- parameter server that evaluates nothing logs. The volume is all that the run transmitted before training and up to
--- this step's end. It is added up by steps, and the steps of a flow are those of the worker at whose host it was
--- captured. In an asynchronous run other workers may be some steps ahead or late.
+-- The accuracy is one worker's: the first by rank whose log has an accuracy above 0. A parameter server that evaluates
+-- nothing logs 0. The volume is all that the run transmitted before training and up to this step's end. It is added up
+-- by steps, and the steps of a flow are those of the worker at whose host it was captured. In an asynchronous run other
+-- workers may be some steps ahead or late.
 WITH logged AS (
     SELECT run_id, worker, step, epoch, accuracy
     FROM steps

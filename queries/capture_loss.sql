@@ -13,8 +13,8 @@
 -- column: percent_dropped percent; both of what they and the file's records add up to; null without a counter
 -- column: counter_source; where the counters are from; null without any
 -- column: flagged; whether percent_lost or percent_dropped is beyond most_percent_lost; null where both are null
--- Also of copies that do not count: what another file has of these bytes is in flows (run_capture_loss,
--- flow_capture_loss). The percentage is that of run_capture_loss.
+-- Copies that do not count are included: what another file has of these bytes is in flows (run_capture_loss,
+-- flow_capture_loss). The percentage is computed as in run_capture_loss.
 WITH percentages AS (
     SELECT *, missed_bytes - unacknowledged_missed_bytes AS lost,
            coalesce(kernel_dropped_packets, 0) + coalesce(interface_dropped_packets, 0) AS dropped

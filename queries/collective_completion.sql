@@ -22,14 +22,13 @@
 -- column: moving_ms ms; windows of the interval in which the busiest host sent or received payload on them; null in asynchronous training and without a log of a host that takes part
 -- column: window_ms ms; length of a base window, the resolution of wire; 0 to 1 of it is added at both ends of the interval
 -- column: problem; why the times are null; null where they are not
--- Of the flows in collective_flows and the steps of the logs named there; a base window belongs to where its middle is.
--- The interval is the shortest one of whole windows with 99% of the step's payload: control messages travel on the same
--- flows. It and the last four groups of columns are the same in both rows of a step.
--- By the wire a worker starts with its first window in the interval that has a hundredth of the payload of its flow's
--- fastest window in the run, or more. Where hosts with one partner take part (leaves of a star or tree), only they
--- count, since the others send when they have received.
--- Events count where every host of the exchange but a parameter server has some. Asynchronous workers have no
--- exchange in common (step_synchrony).
+-- It counts the flows of collective_flows, and the steps of the logs named there. A base window belongs to the step
+-- that its middle is in. The interval is the shortest one of whole windows with 99% of the step's payload: control
+-- messages travel on the same flows. It and the last four groups of columns are the same in both rows of a step. By the
+-- wire a worker starts with its first window in the interval that has a hundredth of the payload of its flow's fastest
+-- window in the run, or more. Where hosts with one partner take part (leaves of a star or tree), only they count, since
+-- the others send when they have received. Events count where every host of the exchange but a parameter server has
+-- some. Asynchronous workers have no exchange in common (step_synchrony).
 WITH thresholds AS (
     SELECT 99 AS held_percent,          -- of a step's payload: what the interval holds
            0.01 AS least_of_fastest     -- of a flow's fastest window: with less it does not start

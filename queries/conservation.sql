@@ -27,17 +27,17 @@
 -- column: hosts hosts; hosts that take part in the exchange
 -- column: level; level of topology_edges of the pairs that carry it
 -- column: total_factor ratio; payload of a step over all pairs, over the bytes that a step exchanges (exchange_laws)
--- Of the pairs that carry the exchange (topology_edges; in pair averaging all pairs with payload) and all steps together.
--- No explanation is computed from what it is to explain: spill follows from the logs, start-up from the receivers' next
--- steps, retransmission from sequence numbers (in runs that were not captured, by the part of each flow's payload that
--- is inside steps), framing from the other direction of the pairs. gloo sends two headers of 48 bytes with each message
--- and gets one back (NOTIFY_SEND_READY, that of the data, NOTIFY_RECV_READY; gloo/transport/tcp/pair.h and pair.cc). So
--- where the other direction carries nothing but headers, framing is twice its payload inside steps. The framing of
--- other libraries is not known. What a host gets in its first step is start-up only where each of its next ones
--- (first_steps_received) gets less: a broadcast, or the first model of an asynchronous worker.
--- Nothing is flagged where the law may be that of another exchange (a pipeline, a mixture of experts): a topology is declared
--- that is not in topology_words, or none is and the payload is below half or above twice the law of the inferred one. Nor
--- where a run was interrupted, so that a part of an exchange was sent: in its planned steps, or by a fault made on purpose.
+-- All steps are taken together, for the pairs that carry the exchange (topology_edges; in pair averaging all pairs with
+-- payload). No explanation is computed from what it explains: spill follows from the logs, start-up from the receivers'
+-- next steps, retransmission from sequence numbers (in runs that were not captured, by the part of each flow's payload
+-- that is inside steps), framing from the other direction of the pairs. gloo sends two headers of 48 bytes with each
+-- message and gets one back (NOTIFY_SEND_READY, that of the data, NOTIFY_RECV_READY; gloo/transport/tcp/pair.h and
+-- pair.cc). So where the other direction carries nothing but headers, framing is twice its payload inside steps. The
+-- framing of other libraries is not known. What a host gets in its first step is start-up only where each of its next
+-- ones (first_steps_received) gets less: a broadcast, or the first model of an asynchronous worker. Nothing is flagged
+-- where the law may be that of another exchange (a pipeline, a mixture of experts): a topology is declared that is not
+-- in topology_words, or none is and the payload is below half or above twice the law of the inferred one. Nor where a
+-- run was interrupted, so that a part of an exchange was sent: in its planned steps, or by a fault made on purpose.
 WITH thresholds AS (
     SELECT 0.5 AS least_startup,  -- of model_bytes: a handed-out model is one, or the share of one
            2 AS least_following,  -- steps after the first one that show what is usual

@@ -20,8 +20,9 @@
 -- column: step_ms ms; median step before the kill
 -- column: workers_after hosts; workers that log their steps and did one after the kill
 -- Steps are those of the worker that did most: a step's number counts the steps done before it, also by a process that
--- was started again. It finished where it did as many as were left: after the checkpoint, else, where its processes were
--- started again, all of them. The time that a person needs to start the training again is not in recovery_s: the testbed does it at once.
+-- was started again. The training finished where that worker did all steps that were left: those after the checkpoint,
+-- or without one, where its processes were started again, all steps. The time that a person needs to start the training
+-- again is not in recovery_s: the testbed does it at once.
 WITH kills AS (
     SELECT run_id, min(start_ns) AS killed_ns, arg_min(name, start_ns) AS killed,
            arg_min(regexp_replace(kind, '_killed$', ''), start_ns) AS what

@@ -6,7 +6,7 @@
 -- column: dst_ip
 -- column: pair; sender and receiver, by their names in figures
 -- column: payload_bytes bytes; payload of the pair, as training_payload_bytes of gradient_payload
--- Of pairs with equal payload the first by address.
+-- Of pairs with equal payload the first by address counts.
 WITH pairs AS (
     SELECT run_id, src_ip, dst_ip, sum(training_payload_bytes)::BIGINT AS payload_bytes
     FROM gradient_payload

@@ -8,7 +8,7 @@
 -- column: iterations iterations; iterations of exactly this duration
 -- column: cumulative_share share; part of the run's iterations that take this long or less
 -- The iterations of all workers are one distribution: each worker's step counts once. A log's first step whose start is
--- only estimated is left out, because its duration is that of the others.
+-- only estimated is left out, because its duration is estimated from the others.
 WITH durations AS (
     SELECT run_id, end_ns - start_ns AS duration_ns, count(*) AS iterations
     FROM steps

@@ -13,8 +13,8 @@
 -- column: exchange_end_ms ms; end of that exchange, since the step's start
 -- column: needed_ms ms; start of the layer's forward computation, since the step's start
 -- column: slack_ms ms; needed_ms - exchange_end_ms: so much later the gradients could come
--- Only simulated runs whose events are of layers have rows. With the barrier the forward pass waits for all gradients:
--- then slack is also what it waits for others.
+-- Only simulated runs with events of layers have rows. With the barrier the forward pass waits for all gradients: then
+-- slack includes the wait for the gradients of other layers.
 WITH passes AS (
     SELECT run_id, worker, step, kind, priority AS layer, name, bytes, start_ns, end_ns
     FROM events

@@ -11,8 +11,9 @@
 -- column: difference_bytes bytes; payload_bytes - expected_bytes
 -- column: share_of_expected ratio; payload_bytes over expected_bytes
 -- column: header_bytes bytes; wire bytes less payload of the pair in the step
--- By the law that conservation chose, whose sum the pairs share as collective_laws says. A step ends where the sender's log ends it, which
--- may be before its last byte is sent. What is missing in one step is then too much in the next.
+-- The law is the one that conservation chose; the pairs share its sum as collective_laws says. A step ends where the
+-- sender's log ends it, which may be before its last byte is sent. What is missing in one step is then too much in the
+-- next.
 WITH laws AS MATERIALIZED (
     SELECT c.*, partner_ratio, server_ratio, most_edges
     FROM conservation() AS c

@@ -12,11 +12,12 @@
 -- column: begin_ns ns since the epoch, UTC; start of the first window in which a flow of the pair is busy
 -- column: end_ns ns since the epoch, UTC; end of the last window with payload
 -- column: window_ns ns; length of a base window: the resolution of both times
--- Of runs in which the steps of all workers are known (parameter_server_logs), asynchronous ones among them. A base window belongs to the step of the worker's own log in which it begins,
--- and what comes after a step's end belongs to that step until the worker begins the next: a server may log a step's
--- end before the last byte has left it. So times and bytes are exact to a base window; the clocks of a worker's log and
--- of a server's capture are taken as one. A flow is busy from a tenth of its mean payload per window: what is left of
--- the step before, or sent again, is no start.
+-- Only runs in which the steps of all workers are known (parameter_server_logs) have rows, asynchronous ones among
+-- them. A base window belongs to the step of the worker's own log in which it begins, and what comes after a step's end
+-- belongs to that step until the worker begins the next: a server may log a step's end before the last byte has left
+-- it. So times and bytes are exact to a base window; the clocks of a worker's log and of a server's capture are taken
+-- as one. A flow is busy from a tenth of its mean payload per window: what is left of the step before, or sent again,
+-- is no start.
 WITH thresholds AS (
     SELECT 0.1 AS busy_share  -- of a flow's mean payload per window: what begins a pair
 ), worker_steps AS (

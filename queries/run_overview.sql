@@ -1,4 +1,4 @@
--- question: What runs are there, and is what was captured of them whole?
+-- question: What runs are there, and are their captures complete?
 -- row: a run
 -- inputs: runs, total_volume, hosts, captures, segmentation_offload
 -- column: run_id from total_volume

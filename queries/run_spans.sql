@@ -8,7 +8,8 @@
 -- column: begin_ns ns since the epoch, UTC; start of the training: the first step's start of any worker, not before first_ns
 -- column: end_ns ns since the epoch, UTC; end of the training: the last step's end of any worker, not after last_ns
 -- column: span_source; training, or capture: begin_ns and end_ns are first_ns and last_ns
--- span_source is capture where there is no log, or one on another clock whose steps share no time with the traffic.
+-- span_source is capture where there is no log, or where the log is on another clock and its steps share no time with
+-- the traffic.
 WITH capture AS (
     SELECT run_id, max(window_ns) AS base_ns, min(window_start_ns) AS first_ns, max(window_start_ns) + base_ns AS last_ns
     FROM flow_windows

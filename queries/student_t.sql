@@ -3,8 +3,8 @@
 -- inputs: none
 -- column: df degrees of freedom; degrees of freedom
 -- column: t standard errors; 97.5% point of Student's t
--- Tabulated to 30 degrees of freedom, from there the expansion of Abramowitz and Stegun (26.7.5) about the normal
--- distribution's, exact to 0.000002.
+-- Values to 30 degrees of freedom are a table. Beyond, they follow the expansion of Abramowitz and Stegun (26.7.5)
+-- about the normal distribution's quantile, exact to 0.000002.
 WITH tabulated AS (
     SELECT unnest(range(1, 31)) AS df,
            unnest([12.7062047364, 4.3026527297, 3.1824463053, 2.7764451052, 2.5705818366, 2.4469118487, 2.3646242510,

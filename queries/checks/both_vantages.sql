@@ -6,8 +6,8 @@
 -- column: capture_id; name of the capture file; null where a flow is meant
 -- column: problem; the evidence
 -- A packet captured at two hosts counts at one (duplicate_vantage in the ledger). Evidence that it counted at both:
--- packets of a flow are of captures of several hosts (visible only with --packets); two files hold the same records and
--- equally many of both count; the same five-tuple is there inside and outside of a tunnel with the same packets; or
+-- packets of a flow come from captures of several hosts (visible only with --packets); two files hold the same records
+-- and equally many of both count; the same five-tuple is there inside and outside of a tunnel with the same packets; or
 -- half of the payload of a flow of more than 1 MB looks sent again, as in a file that holds both ends' packets or a
 -- mirror port of both directions. Hosts of a ring that ns-3 simulates may send the same at the same nanosecond.
 WITH thresholds AS (

@@ -10,7 +10,8 @@
 -- column: small_change_pct percent; change of the mean duration of small flows, the mean of the seeds
 -- column: large_change_pct percent; change of the mean duration of large flows, the mean of the seeds
 -- column: region; by iteration_change_pct: green below 1%, yellow to 30%, red above (section 5.4.6); null as there
--- Section 5.4.6 gives no limit of "without any performance impact"; it is the lower one of its yellow.
+-- Section 5.4.6 gives no limit for "without any performance impact". Here it is the lower limit of that section's
+-- yellow.
 SELECT compute_to_network, flows_per_s, expected_utilization, expected_background_utilization,
     any_value(change_pct) FILTER (measure = 'iteration_ms') AS iteration_change_pct,
     any_value(change_pct) FILTER (measure = 'small_mean_ms') AS small_change_pct,

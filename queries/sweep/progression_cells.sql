@@ -1,4 +1,4 @@
--- question: Which cells are those of the thesis's figures of the training's progression?
+-- question: Which cells do the thesis's figures of the training's progression show?
 -- row: a cell with 92 flows/s and a ratio of computation to transmission of 4 or 2, of the smallest seed
 -- inputs: cells
 -- figure: gao figs. 5.20 to 5.23
