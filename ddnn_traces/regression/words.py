@@ -36,7 +36,7 @@ _COMPUTED_FROM = {"nominal_bytes": "model_size_mb", "framework_backend": "framew
 _NEEDS = {
     "step_bytes": "training steps (train_history.log next to the captures) and packets during them",
     "worker_bytes": "step_bytes and workers",
-    "step_ms": "training steps (train_history.log) whose begin is logged",
+    "step_ms": "training steps (train_history.log) whose start is logged",
     "samples_per_s": "step_ms above 0, batch_size and workers",
     "normalised_duration": "runs without loss that are otherwise equal",
 }

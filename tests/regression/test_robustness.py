@@ -174,7 +174,7 @@ NAMES = {"Model_Size": "model_bytes", "Framework_Backend": FRAMEWORK, "Batch_Siz
 
 
 def claim(sentence: str) -> str | None:
-    """What a sentence states of its term: the first of CLAIMS, in their order of precedence, at its begin."""
+    """What a sentence states of its term: the first of CLAIMS, in their order of precedence, at its start."""
     start = re.split(r"; |, though", sentence)[0]
     return next((kind for kind, pattern in CLAIMS.items() if re.search(pattern, start)), None)
 
