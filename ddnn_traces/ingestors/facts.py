@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ddnn_traces.ingestors.flow_counters import COUNTERS
 from ddnn_traces.store import hashes
 from ddnn_traces.text import valid_text
 
@@ -30,62 +31,25 @@ SKIP_REASONS = ("not_ip", "malformed", "cut_short", "unknown_link_type")
 Int64Array = npt.NDArray[np.int64]
 
 #: One row a connection of a directed five-tuple of one file (docs/packets.md), for RoCEv2 one an opcode, in the order
-#: of first appearance. Columns as in schemas/flows.toml, and:
+#: of first appearance. Columns as in schemas/flows.toml, the counters as in flow_counters.py, and:
 #: flow: number of the row, from 0; cells, samples and packets refer to it.
 #: kept: whether --filter includes it.
 #: encapsulation: row of `encapsulations` that the flow is in; null outside tunnels.
-#: opened, accepted: segments with SYN and no ACK, with SYN and ACK. initial_sequence: number of the first SYN, null
-#: without one.
-#: first_sequence, next_sequence: number of the first segment that occupies sequence space, and the one after the
-#: highest, counted on beyond 2^32; null where there is none. first_acknowledged, acknowledged: the first and the
-#: highest acknowledgement number, in the same way. gaps: start and end of the numbers between first_sequence and
-#: next_sequence that were not captured, ascending. forgotten_bytes: those of gaps that are not remembered. followed:
-#: whether the numbers of all packets are known (no fragments, none whose TCP header was not captured).
-#: large_*: packets whose IP length is above 1,500 bytes; huge_*: above 9,000, which are large, too.
+#: followed: whether the numbers of all packets are known: no fragments, none whose TCP header was not captured.
+#: gaps: start and end of the numbers between first_sequence and next_sequence that were not captured, ascending.
 FLOW_FACTS = pa.schema(
     [
         ("flow", pa.int32()),
         ("kept", pa.bool_()),
         ("src_ip", pa.string()),
         ("dst_ip", pa.string()),
-        *[
-            (name, pa.int64())
-            for name in (
-                "protocol",
-                "src_port",
-                "dst_port",
-                "encapsulation",
-                "roce_dest_qp",
-                "roce_opcode",
-                "first_seen_ns",
-                "last_seen_ns",
-                "packets",
-                "wire_bytes",
-                "ip_bytes",
-                "payload_bytes",
-                "captured_bytes",
-                "syn_packets",
-                "fin_packets",
-                "rst_packets",
-                "retransmitted_packets",
-                "retransmitted_bytes",
-                "out_of_order_packets",
-                "out_of_order_bytes",
-                "opened",
-                "accepted",
-                "initial_sequence",
-                "mss",
-                "large_packets",
-                "large_payload_bytes",
-                "huge_packets",
-                "huge_payload_bytes",
-                "first_sequence",
-                "next_sequence",
-                "first_acknowledged",
-                "acknowledged",
-                "forgotten_bytes",
-            )
-        ],
+        ("protocol", pa.int64()),
+        ("src_port", pa.int64()),
+        ("dst_port", pa.int64()),
+        ("encapsulation", pa.int64()),
+        ("roce_dest_qp", pa.int64()),
+        ("roce_opcode", pa.int64()),
+        *[(counter.name, pa.int64()) for counter in COUNTERS],
         ("followed", pa.bool_()),
         ("gaps", pa.list_(pa.list_(pa.int64(), 2))),
     ]

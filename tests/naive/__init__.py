@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from ddnn_traces.ingestors import facts
@@ -61,7 +61,7 @@ def read(data: bytes, window_ns: int, bounds: list[int], open_tunnels: bool = Tr
             table.add(packet, flows.Record(number, record.time, record.wire, len(record.captured)))
     table.finish()
     tunnels = list(table.encapsulations)
-    rows = [asdict(flow) for flow in table.flows]
+    rows = [vars(flow) for flow in table.flows]
     keys = keys_of(rows, tunnels)
     facts.flows = {key: without_row_numbers(row) for key, row in zip(keys, rows, strict=True)}
     facts.cells = {(keys[flow], window, step): sums for (flow, window, step), sums in table.cells.items()}

@@ -20,6 +20,7 @@ from ddnn_traces.ingestors.facts import (
     Int64Array,
     ReadOptions,
 )
+from ddnn_traces.ingestors.flow_counters import COUNTERS
 from ddnn_traces.ingestors.packets.compiled import flow_table as table
 from ddnn_traces.ingestors.packets.compiled import fragments, headers
 from ddnn_traces.ingestors.packets.compiled import scan as loop
@@ -40,40 +41,6 @@ MOST_HOLES_AT_ONCE = 1 << 20
 _LEAST_SEGMENT = 16 + 20 + 14  # bytes of a record that can make a hole: its header, IP's, and TCP's up to the flags
 #: Segments of a file that are stored to compare clocks by.
 SAMPLES_AT_MOST = 1 << 15
-
-_COUNTERS = {
-    "first_seen_ns": table.FIRST,
-    "last_seen_ns": table.LAST,
-    "packets": table.PACKETS,
-    "wire_bytes": table.WIRE,
-    "ip_bytes": table.IP,
-    "payload_bytes": table.PAYLOAD,
-    "captured_bytes": table.CAPTURED,
-    "large_payload_bytes": table.LARGE_PAYLOAD,
-}
-_DETAILS = {
-    "syn_packets": table.SYN,
-    "fin_packets": table.FIN,
-    "rst_packets": table.RST,
-    "retransmitted_packets": table.RETX_PACKETS,
-    "retransmitted_bytes": table.RETX_BYTES,
-    "out_of_order_packets": table.ORDER_PACKETS,
-    "out_of_order_bytes": table.ORDER_BYTES,
-    "opened": table.OPENED,
-    "accepted": table.ACCEPTED,
-    "large_packets": table.LARGE_PACKETS,
-    "huge_packets": table.HUGE_PACKETS,
-    "huge_payload_bytes": table.HUGE_PAYLOAD,
-    "forgotten_bytes": table.FORGOTTEN,
-}
-#: details; -1: unknown
-_MAYBE = {
-    "initial_sequence": table.ISN,
-    "mss": table.MSS,
-    "first_sequence": table.FIRST_SEQ,
-    "first_acknowledged": table.FIRST_ACK,
-}
-_MAYBE_COUNTERS = {"next_sequence": table.NEXT, "acknowledged": table.ACK}
 
 
 class Scanner:
@@ -277,10 +244,11 @@ class Scanner:
         is_roce = (rare >> 32) & 1 == 1
         columns["roce_dest_qp"] = _nullable(rare & 0xFFFFFF, is_roce)
         columns["roce_opcode"] = _nullable((rare >> 24) & 0xFF, is_roce)
-        columns |= {name: flows[:, column] for name, column in _COUNTERS.items()}
-        columns |= {name: details[:, column] for name, column in _DETAILS.items()}
-        for rows, names in ((details, _MAYBE), (flows, _MAYBE_COUNTERS)):
-            columns |= {name: _nullable(rows[:, column], rows[:, column] >= 0) for name, column in names.items()}
+        places = {name: flows[:, column] for name, column in table.FLOW_COUNTERS.items()}
+        places |= {name: details[:, column] for name, column in table.DETAIL_COUNTERS.items()}
+        for counter in COUNTERS:
+            values = places[counter.name]
+            columns[counter.name] = _nullable(values, values >= 0) if counter.unknown else values
         columns["followed"] = details[:, table.MARKS] & NOT_FOLLOWED == 0
         columns["gaps"] = _gaps(details[:, table.HIGHEST], self._state.holes)
         return pa.table({name: columns[name] for name in FLOW_FACTS.names}, schema=FLOW_FACTS)

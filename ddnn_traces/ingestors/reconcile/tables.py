@@ -27,6 +27,7 @@ from ddnn_traces.ingestors.facts import (
     NO_STEP,
     CaptureFacts,
 )
+from ddnn_traces.ingestors.flow_counters import merged_by
 from ddnn_traces.ingestors.reconcile.described import DescribedTables, connect, rows_of, running
 from ddnn_traces.ingestors.reconcile.host_clocks import host_offsets
 from ddnn_traces.ingestors.reconcile.log_clocks import LogClock
@@ -44,7 +45,12 @@ _STATEMENTS: dict[str, dict[str, object]] = {
     "ranked": {"whole_share": Decimal("0.98"), "missed_ns": 1_000_000_000, "missed_share": Decimal("0.001")},
     "ledger": {"in_flows": IN_FLOWS, "duplicate_vantage": DUPLICATE_VANTAGE, "filtered": FILTERED},
     "connections": {},
-    "merged": {},
+    "merged": {
+        "least": merged_by("min"),
+        "most": merged_by("max"),
+        "sums": merged_by("sum"),
+        "first": merged_by("first"),
+    },
     "flow_map": {},
     "opcodes": {},
     "reversed": {},

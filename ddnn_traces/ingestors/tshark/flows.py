@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import NamedTuple
 
 from ddnn_traces.ingestors.facts import NO_STEP
+from ddnn_traces.ingestors.flow_counters import COUNTERS
 
 FIN, SYN, RST, ACK = 1, 2, 4, 16
 TCP = 6
@@ -90,49 +92,22 @@ class Record(NamedTuple):
 # --- one flow
 
 
-@dataclass(slots=True)
-class Flow:
-    """Counters of a flow, by their names in facts.FLOW_FACTS, and after them the state of its sequence numbers."""
+class Flow(SimpleNamespace):
+    """A flow: attributes by the names of facts.FLOW_FACTS, all counters of flow_counters.py among them."""
 
-    flow: int
-    src_ip: str
-    dst_ip: str
-    protocol: int
-    src_port: int
-    dst_port: int
-    encapsulation: int | None
-    roce_dest_qp: int | None
-    roce_opcode: int | None
-    first_seen_ns: int
-    last_seen_ns: int
-    kept: bool = True
-    packets: int = 0
-    wire_bytes: int = 0
-    ip_bytes: int = 0
-    payload_bytes: int = 0
-    captured_bytes: int = 0
-    syn_packets: int = 0
-    fin_packets: int = 0
-    rst_packets: int = 0
-    retransmitted_packets: int = 0
-    retransmitted_bytes: int = 0
-    out_of_order_packets: int = 0
-    out_of_order_bytes: int = 0
-    opened: int = 0
-    accepted: int = 0
-    initial_sequence: int | None = None
-    mss: int | None = None
-    large_packets: int = 0
-    large_payload_bytes: int = 0
-    huge_packets: int = 0
-    huge_payload_bytes: int = 0
-    first_sequence: int | None = None  # number of the first segment that occupies sequence space
-    next_sequence: int | None = None  # the number after the highest so far, counted on beyond 2^32
-    first_acknowledged: int | None = None
-    acknowledged: int | None = None  # the highest, counted on beyond 2^32
-    forgotten_bytes: int = 0
-    followed: bool = True
-    gaps: list[list[int]] = field(default_factory=list)  # start and end, ascending
+    gaps: list[list[int]]
+
+    def __init__(
+        self, flow: int, src_ip: str, dst_ip: str, protocol: int, src_port: int, dst_port: int,
+        encapsulation: int | None, roce_dest_qp: int | None, roce_opcode: int | None, time_ns: int,
+    ) -> None:  # fmt: skip
+        super().__init__(**{counter.name: None if counter.unknown else 0 for counter in COUNTERS})
+        self.flow, self.src_ip, self.dst_ip, self.protocol = flow, src_ip, dst_ip, protocol
+        self.src_port, self.dst_port, self.encapsulation = src_port, dst_port, encapsulation
+        self.roce_dest_qp, self.roce_opcode = roce_dest_qp, roce_opcode
+        self.first_seen_ns = self.last_seen_ns = time_ns
+        self.kept = self.followed = True
+        self.gaps = []  # start and end of each, ascending
 
     def goes_on_with(self, segment: Segment) -> bool:
         """Whether the segment belongs to this connection; only a SYN may begin another."""
@@ -294,7 +269,7 @@ class FlowTable:
         key = *ends, row, queue_pair, opcode
         flow = self._current.get(key)
         if flow is None or (packet.segment and not flow.goes_on_with(packet.segment)):
-            flow = Flow(len(self.flows), *key, record.time_ns, record.time_ns)
+            flow = Flow(len(self.flows), *key, record.time_ns)
             self.flows.append(flow)
             self._current[key] = flow
         return flow

@@ -33,7 +33,6 @@ import re
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -330,7 +329,7 @@ class _Reader:
         table = self._table
         table.finish()
         self._spill(0, 0)
-        self._facts.flows = pa.Table.from_pylist([asdict(flow) for flow in table.flows], schema=FLOW_FACTS)
+        self._facts.flows = pa.Table.from_pylist([vars(flow) for flow in table.flows], schema=FLOW_FACTS)
         rows = table.encapsulations
         tunnels = [each._asdict() | {"parent": rows[each.around] if each.around else None} for each in rows]
         self._facts.encapsulations = pa.Table.from_pylist(tunnels, schema=ENCAPSULATIONS)

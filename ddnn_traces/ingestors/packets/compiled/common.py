@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ddnn_traces.capture_format import ENHANCED_PACKET
+from ddnn_traces.ingestors.packets.compiled.connections import ACK_FLAG, CONTROL_FLAGS
 from ddnn_traces.ingestors.packets.compiled.flow_table import (
     ACK,
     CAPTURED,
@@ -128,7 +129,13 @@ def common_packets(buf, pos, stop, size, expected, most_cells, flows, details, r
             break
         ip_bytes, header, flags = u16(buf, i + 2), np.int64(buf[i + 32] >> 4) * 4, buf[i + 33]
         available, payload = wire - ip_at, ip_bytes - 20 - header
-        if ip_bytes > available or available > 65535 or header < 20 or payload < 0 or flags & 0x17 != 0x10:
+        if (
+            ip_bytes > available
+            or available > 65535
+            or header < 20
+            or payload < 0
+            or flags & (CONTROL_FLAGS | ACK_FLAG) != ACK_FLAG
+        ):
             break
 
         # --- flow

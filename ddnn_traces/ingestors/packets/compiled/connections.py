@@ -36,6 +36,8 @@ from ddnn_traces.ingestors.packets.compiled.flow_table import (
 from ddnn_traces.jit import helper, inlined, u16
 
 FIN_FLAG, SYN_FLAG, RST_FLAG, ACK_FLAG = 1, 2, 4, 16
+#: The flags that control() is called for.
+CONTROL_FLAGS = FIN_FLAG | SYN_FLAG | RST_FLAG
 
 # Facts that join.py needs of a connection that was followed from the middle of a file on.
 BEGAN_WITH_SYN, SYN_LATER, BELOW_FIRST, MADE_HOLE, NOT_THE_FIRST, MANY_HOLES = 1, 2, 4, 8, 16, 32

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ddnn_traces.ingestors.flow_counters import COUNTERS
 from ddnn_traces.ingestors.packets.compiled import compiled
 from ddnn_traces.jit import borrowed, inlined
 
@@ -21,12 +22,38 @@ FIRST, LAST, PACKETS, WIRE, PAYLOAD, ACK, LARGE_PAYLOAD = range(8, 15)
 CELL_RETX = 15  # bytes, of the cell
 FLOW_COLUMNS = 16
 
-# Columns of `details`, int64, one row a connection: those that few packets touch.
-HUGE_PACKETS, HUGE_PAYLOAD, SYN, FIN, RST, OPENED, ACCEPTED, MSS = range(8)
-RETX_PACKETS, RETX_BYTES, ORDER_PACKETS, ORDER_BYTES = range(8, 12)
-ISN, CLOSED, FIRST_SEQ, MARKS, FIRST_ACK, LARGE_PACKETS = range(12, 18)
-HOLES, HIGHEST, FORGOTTEN = range(18, 21)  # number of holes, row + 1 of the highest, bytes of those forgotten
-DETAIL_COLUMNS = 21
+#: The counters (flow_counters.py) that are columns of `flows`; the others are columns of `details`.
+FLOW_COUNTERS = {
+    "ip_bytes": IP, "captured_bytes": CAPTURED, "next_sequence": NEXT, "first_seen_ns": FIRST, "last_seen_ns": LAST,
+    "packets": PACKETS, "wire_bytes": WIRE, "payload_bytes": PAYLOAD, "acknowledged": ACK,
+    "large_payload_bytes": LARGE_PAYLOAD,
+}  # fmt: skip
+
+# Columns of `details`, int64, one row a connection: those that few packets touch. HOLES: number of holes, HIGHEST: row
+# + 1 of the highest.
+CLOSED, MARKS, HOLES, HIGHEST = range(4)
+DETAIL_COUNTERS = {
+    name: column for column, name in enumerate((c.name for c in COUNTERS if c.name not in FLOW_COUNTERS), start=4)
+}
+DETAIL_COLUMNS = 4 + len(DETAIL_COUNTERS)
+SYN, FIN, RST, OPENED, ACCEPTED, ISN, MSS, LARGE_PACKETS, HUGE_PACKETS, HUGE_PAYLOAD = (
+    DETAIL_COUNTERS[name]
+    for name in (
+        "syn_packets", "fin_packets", "rst_packets", "opened", "accepted", "initial_sequence", "mss", "large_packets",
+        "huge_packets", "huge_payload_bytes",
+    )
+)  # fmt: skip
+RETX_PACKETS, RETX_BYTES, ORDER_PACKETS, ORDER_BYTES, FIRST_SEQ, FIRST_ACK, FORGOTTEN = (
+    DETAIL_COUNTERS[name]
+    for name in (
+        "retransmitted_packets", "retransmitted_bytes", "out_of_order_packets", "out_of_order_bytes", "first_sequence",
+        "first_acknowledged", "forgotten_bytes",
+    )
+)  # fmt: skip
+_UNKNOWN_FLOWS, _UNKNOWN_DETAILS = (
+    tuple(columns[c.name] for c in COUNTERS if c.unknown and c.name in columns)
+    for columns in (FLOW_COUNTERS, DETAIL_COUNTERS)
+)
 
 # Columns of `holes`, int64: sequence numbers, and row + 1 of the next lower hole of the flow (or of the next free row).
 HOLE_BEGIN, HOLE_END, BELOW = range(3)
@@ -171,9 +198,10 @@ def new_flow(state, slot, a, b, c, d, e, f, ts):
     keys[flow, 0], keys[flow, 1], keys[flow, 2], keys[flow, 3], keys[flow, 4], keys[flow, 5] = a, b, c, d, e, f
     flows[flow, FIRST] = flows[flow, LAST] = ts
     flows[flow, IDENTITY] = np.int64(mixed(a, b, c, d, e, np.uint64(0)))
-    flows[flow, NEXT] = flows[flow, ACK] = details[flow, FIRST_ACK] = details[flow, ISN] = details[
-        flow, FIRST_SEQ
-    ] = details[flow, MSS] = -1
+    for column in _UNKNOWN_FLOWS:
+        flows[flow, column] = -1
+    for column in _UNKNOWN_DETAILS:
+        details[flow, column] = -1
     return flow
 
 

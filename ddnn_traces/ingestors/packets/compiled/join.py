@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ddnn_traces.ingestors.flow_counters import COUNTERS
 from ddnn_traces.ingestors.packets.compiled import compiled
 from ddnn_traces.ingestors.packets.compiled.connections import (
     BEGAN_WITH_SYN,
@@ -28,18 +29,18 @@ from ddnn_traces.ingestors.packets.compiled.connections import (
     take_row,
 )
 from ddnn_traces.ingestors.packets.compiled.flow_table import (
-    ACCEPTED,
     ACK,
     BELOW,
-    CAPTURED,
     CLOSED,
     DETAIL_COLUMNS,
+    DETAIL_COUNTERS,
     EARLIEST,
     FIRST,
     FIRST_ACK,
     FIRST_SEQ,
     FLOW_COLUMNS,
     FLOW_COUNT,
+    FLOW_COUNTERS,
     FORGOTTEN,
     FRAGMENTS,
     HIGHEST,
@@ -47,45 +48,32 @@ from ddnn_traces.ingestors.packets.compiled.flow_table import (
     HOLE_END,
     HOLE_ROWS,
     HOLES,
-    HUGE_PACKETS,
-    HUGE_PAYLOAD,
     IDENTITY,
     IP,
     ISN,
-    LARGE_PACKETS,
-    LARGE_PAYLOAD,
-    LAST,
     LAST_TIME,
     LATEST,
     MARKS,
     MOST_HOLES,
     NEXT,
-    OPENED,
-    ORDER_BYTES,
-    ORDER_PACKETS,
-    PACKETS,
-    PAYLOAD,
     RECORDS,
-    RETX_BYTES,
-    RETX_PACKETS,
-    RST,
-    SYN,
     TOTAL_WIRE,
     UNTIMED,
-    WIRE,
     find_slot,
     new_flow,
 )
-from ddnn_traces.ingestors.packets.compiled.flow_table import FIN as FINS
 from ddnn_traces.ingestors.packets.compiled.headers import TCP
 from ddnn_traces.ingestors.packets.compiled.scan import CORRUPT, pcapng_block
 from ddnn_traces.jit import helper, u32, u32_little
 
-_FLOW_SUMS = (IP, CAPTURED, PACKETS, WIRE, PAYLOAD, LARGE_PAYLOAD)
-_DETAIL_SUMS = (
-    LARGE_PACKETS, HUGE_PACKETS, HUGE_PAYLOAD, SYN, FINS, RST, OPENED, ACCEPTED,
-    RETX_PACKETS, RETX_BYTES, ORDER_PACKETS, ORDER_BYTES, FORGOTTEN,
-)  # fmt: skip
+
+def _columns(counters, parts):
+    """The columns of those counters whose parts are joined in that way."""
+    return np.array([counters[c.name] for c in COUNTERS if c.parts == parts and c.name in counters], np.int64)
+
+
+_FLOW_SUMS, _FLOW_LEAST, _FLOW_MOST = (_columns(FLOW_COUNTERS, parts) for parts in ("sum", "min", "max"))
+_DETAIL_SUMS, _DETAIL_LEAST, _DETAIL_MOST = (_columns(DETAIL_COUNTERS, parts) for parts in ("sum", "min", "max"))
 #: So many records in sequence are no accident.
 _CHAIN = 32
 
@@ -134,14 +122,20 @@ def _too_many_holes(part, row, details, flow):
 
 
 @helper
+def _join_counters(table, flow, new, row, sums, least, most):
+    for column in sums:
+        table[flow, column] += new[row, column]
+    for column in least:
+        table[flow, column] = min(table[flow, column], new[row, column])
+    for column in most:
+        table[flow, column] = max(table[flow, column], new[row, column])
+
+
+@helper
 def _add(part, row, state, flow):
     flows, details, new, new_details = state.flows, state.details, part.flows, part.details
-    for column in _FLOW_SUMS:
-        flows[flow, column] += new[row, column]
-    for column in _DETAIL_SUMS:
-        details[flow, column] += new_details[row, column]
-    flows[flow, FIRST] = min(flows[flow, FIRST], new[row, FIRST])
-    flows[flow, LAST] = max(flows[flow, LAST], new[row, LAST])
+    _join_counters(flows, flow, new, row, _FLOW_SUMS, _FLOW_LEAST, _FLOW_MOST)
+    _join_counters(details, flow, new_details, row, _DETAIL_SUMS, _DETAIL_LEAST, _DETAIL_MOST)
     details[flow, CLOSED] |= new_details[row, CLOSED]
     details[flow, MARKS] |= new_details[row, MARKS] & NOT_FOLLOWED
     if new[row, ACK] >= 0:

@@ -21,6 +21,7 @@ from ddnn_traces.ingestors.packets.compiled.common import Expected, common_packe
 from ddnn_traces.ingestors.packets.compiled.connections import (
     ACK_FLAG,
     BEGAN_WITH_SYN,
+    CONTROL_FLAGS,
     NOT_FOLLOWED,
     NOT_THE_FIRST,
     RST_FLAG,
@@ -382,7 +383,7 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
 
             # --- TCP
             if flags >= 0:
-                if flags & 7:
+                if flags & CONTROL_FLAGS:
                     control(flow, details, buf, transport, end, flags, seq)
                 syn, fin = (flags >> 1) & 1, flags & 1
                 if payload or syn or fin:
