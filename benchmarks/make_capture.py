@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ddnn_traces.traffic.run_folder import file_header, new_records
+from ddnn_traces.capture_format import pcap_header
+from ddnn_traces.traffic.run_folder import new_records
 from ddnn_traces.traffic.traffic import SNAPLEN
 
 WORKERS = 4
@@ -48,7 +49,7 @@ def write(path: Path, packets: int, flow_count: int = 24) -> None:
     flows = ring_flows() if flow_count == 24 else shuffled_flows(flow_count, rng)
     sent = np.zeros(len(flows), np.int64)  # payload so far: the next sequence number
     with path.open("wb") as file:
-        file.write(file_header(nanoseconds=False))
+        file.write(pcap_header(SNAPLEN, 1, nanoseconds=False))
         for begin in range(0, packets, CHUNK):
             _records(begin, min(CHUNK, packets - begin), flows, sent, rng).tofile(file)
 

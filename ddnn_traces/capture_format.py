@@ -26,9 +26,10 @@ NAME_RESOLUTION, INTERFACE_STATISTICS, ENHANCED_PACKET = 4, 5, 6
 LEAST_BLOCK_BYTES, MOST_BLOCK_BYTES = 12, 1 << 24
 
 
-def pcap_header(snaplen: int, link: int) -> bytes:
-    """The file header of a pcap in little endian with ns. link: LINKTYPE_ number."""
-    return struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, snaplen, link)
+def pcap_header(snaplen: int, link: int, nanoseconds: bool = True) -> bytes:
+    """The file header of a pcap in little endian, times in ns or us. link: LINKTYPE_ number."""
+    magic = 0xA1B23C4D if nanoseconds else 0xA1B2C3D4
+    return struct.pack("<IHHiIII", magic, 2, 4, 0, 0, snaplen, link)
 
 
 def pcapng_block(kind: int, body: bytes) -> bytes:

@@ -1,6 +1,100 @@
-"""Names of link types, as in the registry of tcpdump (https://www.tcpdump.org/linktypes.html)."""
+"""The link types, by their numbers in the registry of tcpdump (https://www.tcpdump.org/linktypes.html).
+
+All that the package must know of a link type to read it stands in LINK_TYPES: the packet loop, the cut of captures, the
+search for hardware addresses and the pyshark engine follow from it. docs/packets.md has a row for each.
+"""
 
 from __future__ import annotations
+
+from typing import NamedTuple
+
+# How the IP header is found (packets/compiled/headers.py), which stands `size` bytes after the start of the frame, or
+# what the comment names does. UNKNOWN: not at all.
+UNKNOWN = 0
+ETHERTYPE = 1  # by the EtherType at `type_at`, or a length of IEEE 802.3
+COOKED = 2  # by the protocol of Linux's cooked captures at `type_at`
+VERSION = 3  # by the first nibble of the header
+TYPE = 4  # by the EtherType at `type_at`, where no length can stand
+PPP = 5  # a PPP frame, with or without HDLC's address and control bytes
+PPP_PROTOCOL = 6  # a PPP protocol
+PPPOE = 7  # a PPPoE header
+LLC = 8  # an LLC header
+PPI = 9  # a header of its own length, which names the link type of what follows
+NFLOG = 10  # a message of Linux's netfilter
+
+
+class Hardware(NamedTuple):
+    """Where the link header has hardware addresses of 6 bytes, of destination and source; None: it has none.
+
+    length_at, length_bytes: where the length of the address stands; without, it is always 6.
+    """
+
+    destination: int | None
+    source: int | None
+    length_at: int | None = None
+    length_bytes: int = 0
+
+
+class Cut(NamedTuple):
+    """What of the link header stays in a cut-down capture, beside the type of what follows.
+
+    kept: first and last byte, exclusive. family_at: a byte that has the address family of BSD.
+    """
+
+    kept: tuple[int, int] = (0, 0)
+    family_at: int | None = None
+
+
+class LinkType(NamedTuple):
+    """A link type that is read. Offsets and sizes in bytes of the frame.
+
+    hardware: addresses that a release must not show: the leak scan collects them, and the cut makes others. cut: None:
+    captures of this link type cannot be cut down. wireshark: its number in Wireshark (wiretap/wtap.h), None where that
+    is another link type's. layer: the name of its header in tshark's frame.protocols, where that has `size` bytes.
+    left_out: bytes of the frame that Wireshark's reader takes off.
+    """
+
+    number: int
+    walk: int
+    size: int
+    hardware: Hardware
+    cut: Cut | None
+    wireshark: int | None
+    type_at: int | None = None
+    layer: str = ""
+    left_out: int = 0
+
+
+_NO_HARDWARE = Hardware(None, None)
+
+LINK_TYPES = (
+    LinkType(1, ETHERTYPE, 14, Hardware(0, 6), Cut(), 1, type_at=12, layer="eth"),
+    LinkType(113, COOKED, 16, Hardware(None, 6, 4, 2), Cut(kept=(0, 4)), 25, type_at=14, layer="sll"),
+    LinkType(276, COOKED, 20, Hardware(None, 12, 11, 1), Cut(kept=(8, 11)), 210, type_at=0, layer="sll"),
+    LinkType(0, VERSION, 4, _NO_HARDWARE, Cut(family_at=0), 15, layer="null"),
+    LinkType(108, VERSION, 4, _NO_HARDWARE, Cut(family_at=3), 174, layer="null"),
+    LinkType(101, VERSION, 0, _NO_HARDWARE, Cut(), 7, layer="raw"),
+    LinkType(12, VERSION, 0, _NO_HARDWARE, Cut(), None),
+    LinkType(14, VERSION, 0, _NO_HARDWARE, Cut(), None),
+    LinkType(228, VERSION, 0, _NO_HARDWARE, Cut(), 129),
+    LinkType(229, VERSION, 0, _NO_HARDWARE, Cut(), 130),
+    LinkType(9, PPP, 0, _NO_HARDWARE, None, 4),
+    LinkType(50, PPP, 0, _NO_HARDWARE, None, None),
+    LinkType(204, PPP, 1, _NO_HARDWARE, None, 19, left_out=1),
+    LinkType(166, PPP_PROTOCOL, 2, _NO_HARDWARE, None, None),
+    LinkType(51, PPPOE, 0, _NO_HARDWARE, None, 139),
+    LinkType(104, TYPE, 4, _NO_HARDWARE, None, 28, type_at=2, layer="chdlc"),
+    LinkType(112, TYPE, 4, _NO_HARDWARE, None, None, type_at=2),
+    LinkType(205, TYPE, 5, _NO_HARDWARE, None, None, type_at=3),
+    LinkType(100, LLC, 0, _NO_HARDWARE, None, 10),
+    LinkType(192, PPI, 0, _NO_HARDWARE, None, 97),  # those of the link type inside it are found
+    LinkType(239, NFLOG, 0, _NO_HARDWARE, None, 141),
+    LinkType(242, TYPE, 44, _NO_HARDWARE, None, 180, type_at=40, layer="ipoib"),
+)
+
+#: By Wireshark's number.
+OF_WIRESHARK = {each.wireshark: each for each in LINK_TYPES if each.wireshark is not None}
+
 
 _NAMES = {
     0: "NULL", 1: "ETHERNET", 3: "AX25", 6: "IEEE802_5", 7: "ARCNET_BSD", 8: "SLIP", 9: "PPP", 10: "FDDI", 12: "RAW",

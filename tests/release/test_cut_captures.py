@@ -16,7 +16,7 @@ from captures_by_hand import LINKS
 
 import ddnn_traces
 from ddnn_traces.errors import UsageError
-from ddnn_traces.ingestors.packets.compiled.headers import RARE_LINKS
+from ddnn_traces.ingestors.link_types import LINK_TYPES
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import captures
 from ddnn_traces.release.anonymise.key import Key
@@ -24,6 +24,7 @@ from ddnn_traces.release.anonymise.mapping import Anonymiser, Options
 from ddnn_traces.release.verify.captures import NOT_COMPARED, TABLES
 
 KEY = Key(bytes(range(32)))
+REFUSED_LINKS = [link.number for link in LINK_TYPES if link.cut is None]
 RUNS = ("torch-mlp1-sgd-32-gloo-0ms-ring-loss05", "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2")
 
 
@@ -93,7 +94,7 @@ def test_exotic_and_damaged_packets(tmp_path: Path) -> None:
     with ddnn_traces.ingest([str(path) for path in files], tmp_path / "dataset", packets=True) as dataset:
         one_link = (
             "SELECT run_id FROM captures WHERE NOT coalesce(contains(link_types, ','), false)"
-            f" AND coalesce(link_types, '') NOT IN {tuple(map(str, RARE_LINKS))} ORDER BY run_id"
+            f" AND coalesce(link_types, '') NOT IN {tuple(map(str, REFUSED_LINKS))} ORDER BY run_id"
         )
         runs = [run_id for (run_id,) in dataset.sql(one_link).rows()]
         assert len(runs) > 0.7 * len(dataset.run_ids)
@@ -120,7 +121,7 @@ def test_several_link_types_do_not_fit_into_a_pcap(tmp_path: Path) -> None:
             )
 
 
-@pytest.mark.parametrize("link", RARE_LINKS)
+@pytest.mark.parametrize("link", REFUSED_LINKS)
 def test_rare_link_types_are_refused(link: int, tmp_path: Path) -> None:
     """Their headers would be lost, and with them the flows; nothing of them is written."""
     path = tmp_path / "rare.pcap"

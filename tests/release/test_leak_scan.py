@@ -21,16 +21,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from captures_by_hand import LINKS
 from hypothesis import given
 from hypothesis import strategies as st
 
 import ddnn_traces
+from ddnn_traces.ingestors.link_types import ETHERTYPE, LINK_TYPES, LinkType
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import captures, leak_scan
 from ddnn_traces.release.anonymise import identifiers
 from ddnn_traces.release.anonymise.key import Key
 from ddnn_traces.release.anonymise.mapping import Anonymiser, Options
-from ddnn_traces.release.leak_scan import search
+from ddnn_traces.release.leak_scan import search, sources
 from ddnn_traces.release.leak_scan.words import _Collector
 from ddnn_traces.store import schema
 from ddnn_traces.store.parquet import part
@@ -417,6 +419,21 @@ def test_the_search_finds_what_a_plain_search_finds(pieces: dict[bytes, str], da
 
 
 # --- what is in the original captures and logs
+
+
+@pytest.mark.parametrize("link", [each.number for each in LINK_TYPES])
+def test_hardware_addresses_of_link_types(link: int, tmp_path: Path) -> None:
+    """Those of the link header, also of one in PPI; not those of a group, and none where there are no such headers."""
+    path = tmp_path / "a.pcap"
+    path.write_bytes(p.pcap([p.Record(10**15, LINKS[link](p.ipv4(p.tcp(b"x"))))], link=link))
+    first, second = b"\2\0\0\0\0\1", b"\2\0\0\0\0\2"
+    expected = {p.ETHERNET: {first, second}, p.SLL: {first}, p.SLL2: {first}, 192: {first, second}}
+    assert sources.hardware_addresses(path) == expected.get(link, set())
+
+
+def test_a_link_type_without_its_hardware_addresses_is_an_error() -> None:
+    with pytest.raises(TypeError, match="hardware"):
+        LinkType(300, ETHERTYPE, 14, cut=None, wireshark=None, type_at=12)  # type: ignore[call-arg]
 
 
 _COMPRESSORS = {"": bytes, ".gz": gzip.compress, **{f".{ending}": pack for ending, pack in PACKERS.items()}}

@@ -14,6 +14,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+from ddnn_traces.ingestors.link_types import LINK_TYPES, OF_WIRESHARK
 from ddnn_traces.ingestors.tshark.flows import SYN, Encapsulation, Fragment, Packet, Segment
 
 TCP, UDP, GRE = 6, 17, 47
@@ -26,10 +27,9 @@ NOT_IP, MALFORMED, CUT_SHORT, UNKNOWN_LINK = "not_ip", "malformed", "cut_short",
 
 #: Header bytes of link-layer protocols, by their names in frame.protocols. MPLS: of an entry.
 _LINK_HEADER_BYTES = {
-    "eth": 14, "ethertype": 0, "vlan": 4, "ieee8021ad": 4, "sll": 16, "raw": 0, "null": 4, "mpls": 4, "pppoes": 6,
-    "ppp": 2, "pwethheuristic": 0, "pwethnocw": 0, "pwethcw": 4, "llc": 8, "ipoib": 44, "chdlc": 4, "pcap_pktdata": 0,
+    "ethertype": 0, "vlan": 4, "ieee8021ad": 4, "mpls": 4, "pppoes": 6, "ppp": 2, "pwethheuristic": 0, "pwethnocw": 0,
+    "pwethcw": 4, "llc": 8, "pcap_pktdata": 0, **{link.layer: link.size for link in reversed(LINK_TYPES) if link.layer},
 }  # fmt: skip
-_WIRETAP_SLL2 = 210
 _NO_DISSECTOR = ("", "data", "user_dlt")
 
 #: IPv6 extension headers (RFC 8200): layer, field of the next header, field of the length; length n is
@@ -136,8 +136,9 @@ def _layers(packet: Any) -> Iterator[_Layer]:
         size = _LINK_HEADER_BYTES.get(name)
         waiting = printed.get(name)
         fields = waiting.pop(0) if waiting else None
-        if name == "sll" and _number(packet.frame_info, "encap_type") == _WIRETAP_SLL2:
-            size = 20
+        link = OF_WIRESHARK.get(encapsulation_type(packet)) if name == "sll" else None
+        if link and link.layer == name:  # two link types have a layer of that name
+            size = link.size
         elif name in _SIZED_BY_FIELDS and fields is not None:
             size = _SIZED_BY_FIELDS[name](fields)
         elif name == "mpls" and size:

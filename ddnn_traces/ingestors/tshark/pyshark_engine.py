@@ -44,6 +44,7 @@ from ddnn_traces.errors import EngineError
 from ddnn_traces.ingestors.capture_file import CaptureFile, PcapHeader
 from ddnn_traces.ingestors.counters import StatisticsFinder
 from ddnn_traces.ingestors.facts import ENCAPSULATIONS, FLOW_FACTS, PACKETS, CaptureFacts, ReadOptions
+from ddnn_traces.ingestors.link_types import OF_WIRESHARK
 from ddnn_traces.ingestors.spill import CellSpill, Spill
 from ddnn_traces.ingestors.tshark.dissect import SHOWN, Skipped, captured_bytes, dissect, encapsulation_type, time_ns
 from ddnn_traces.ingestors.tshark.flows import FlowTable, Record
@@ -58,12 +59,7 @@ except ImportError as error:
 NAME = "pyshark"
 
 #: Wireshark's numbers of link types (wiretap/wtap.h) as LINKTYPE_ numbers (www.tcpdump.org/linktypes.html).
-_LINK_TYPES = {
-    1: 1, 4: 9, 7: 101, 10: 100, 15: 0, 19: 204, 20: 105, 23: 127, 25: 113, 28: 104, 97: 192, 129: 228, 130: 229,
-    139: 51, 141: 239, 174: 108, 180: 242, 210: 276,
-}  # fmt: skip
-#: Bytes of a frame that Wireshark's file reader takes off: PPP_WITH_DIR's direction.
-_LEFT_OUT = {19: 1}
+_LINK_TYPES = {number: link.number for number, link in OF_WIRESHARK.items()} | {20: 105, 23: 127}
 _PREFERENCES = {
     "ip.defragment": "FALSE",  # every fragment is a packet of its own
     "ipv6.defragment": "FALSE",
@@ -297,7 +293,7 @@ class _Reader:
         else:
             self._time_ns = time
         encapsulation = encapsulation_type(packet)
-        left_out = _LEFT_OUT.get(encapsulation, 0)
+        left_out = OF_WIRESHARK[encapsulation].left_out if encapsulation in OF_WIRESHARK else 0
         sizes = packet.length + left_out, captured_bytes(packet) + left_out
         record = Record(facts.records, self._time_ns, *sizes)
         self.encapsulation_types.add(encapsulation)

@@ -104,7 +104,7 @@ class _HardwareCollector:
         buf = np.frombuffer(block, np.uint8)
         buf.flags.writeable = False
         pos, why, self.count, records = addresses.collect_hardware(
-            buf, begin, len(buf), 2**62 if stop is None else stop, self.framing, self.interfaces, 0, self.found,
+            buf, begin, len(buf), 2**62 if stop is None else stop, self.framing, self.interfaces, self.found,
             self.count,
         )  # fmt: skip
         self.records += records

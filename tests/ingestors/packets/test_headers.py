@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
 import struct
+from pathlib import Path
 
 import packets as p
 import pytest
@@ -18,6 +20,8 @@ from captures_by_hand import (
     roce_frame,
 )
 from readings import payloads, read, read_frames, the_flow
+
+from ddnn_traces.ingestors.link_types import LINK_TYPES
 
 # --- sizes
 
@@ -113,6 +117,14 @@ def test_frames_without_a_whole_ip_header_are_cut_short(snaplen: int) -> None:
 
 
 # --- link types and headers
+
+
+def test_each_link_type_has_a_capture_and_a_row_in_the_docs() -> None:
+    numbers = {link.number for link in LINK_TYPES}
+    page = (Path(__file__).parents[3] / "docs" / "packets.md").read_text()
+    table = page.partition("| link type |")[2].partition("\n\n")[0]
+    first_cells = " ".join(line.split("|")[1] for line in table.splitlines()[2:])
+    assert numbers == set(LINKS) == {int(number) for number in re.findall(r"(?<=[( ])\d+(?=[,)])", first_cells)}
 
 
 @pytest.mark.parametrize("link", LINKS)

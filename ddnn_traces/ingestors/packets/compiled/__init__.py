@@ -11,10 +11,11 @@ from functools import partial
 from pathlib import Path
 
 from ddnn_traces import capture_format, jit
-from ddnn_traces.ingestors import flow_counters
+from ddnn_traces.ingestors import flow_counters, link_types
 
 #: All that is compiled into the loop, constants included (jit.py is always): where one changes, all is compiled again.
-SOURCES = (*sorted(Path(__file__).parent.glob("*.py")), Path(capture_format.__file__), Path(flow_counters.__file__))
+_TABLES = (capture_format, flow_counters, link_types)
+SOURCES = (*sorted(Path(__file__).parent.glob("*.py")), *(Path(table.__file__) for table in _TABLES))
 FOLDER = jit.cache_folder("packet-loop", SOURCES)
 
 #: A function of the loop that Python calls.

@@ -7,19 +7,22 @@ import numpy as np
 from ddnn_traces.ingestors.packets.compiled import compiled
 from ddnn_traces.ingestors.packets.compiled.cut import packet_at
 from ddnn_traces.ingestors.packets.compiled.headers import (
-    ETHERNET,
+    DESTINATION,
     FOLLOW,
     LATER_FRAGMENT,
+    LENGTH_AT,
+    LENGTH_BYTES,
+    LINKS,
     MOST_TUNNELS,
     ROCE,
-    SLL,
-    SLL2,
+    SOURCE,
     TCP,
     UDP,
+    inner_link,
     inside,
     network_header,
 )
-from ddnn_traces.ingestors.packets.compiled.scan import CORRUPT, FULL, LINK, NEED_BYTES, STOPPED, pcapng_block
+from ddnn_traces.ingestors.packets.compiled.scan import FULL, STOPPED, record_at
 from ddnn_traces.jit import helper, u16, u32, u32_little
 
 
@@ -124,8 +127,26 @@ def _insert(buf, at, found, count):
     return count + 1
 
 
+@helper
+def _insert_of_link(buf, start, end, link, found, count):
+    """_insert() of the addresses in the link header of a frame, at most two."""
+    start, row = inner_link(buf, start, end, link)
+    first, last = LINKS[row, DESTINATION], LINKS[row, SOURCE]
+    if row < 0 or start + max(first, last) + 6 > end:
+        return count
+    length_at, length = start + LINKS[row, LENGTH_AT], np.int64(6)
+    if LINKS[row, LENGTH_BYTES] == 1:
+        length = np.int64(buf[length_at])
+    elif LINKS[row, LENGTH_BYTES] == 2:
+        length = u16(buf, length_at)
+    for at in (first, last):
+        if at >= 0 and length == 6:
+            count = _insert(buf, start + at, found, count)
+    return count
+
+
 @compiled
-def collect_hardware(buf, pos, size, stop, framing, interfaces, last_ns, found, count):
+def collect_hardware(buf, pos, size, stop, framing, interfaces, found, count):
     """Hardware addresses in the link headers of the records in buf[pos:size], into found, int64, sorted.
 
     Returns (offset of the first unread record, why it stopped there, how many addresses there are, records). FULL:
@@ -137,33 +158,12 @@ def collect_hardware(buf, pos, size, stop, framing, interfaces, last_ns, found, 
             return pos, STOPPED, count, records
         if count + 2 > len(found):
             return pos, FULL, count, records
-        if framing.is_pcapng:
-            stopped, is_packet, start, captured, _, _, number, _, following = pcapng_block(
-                buf, pos, size, framing.big_endian, interfaces, last_ns
-            )
-            if stopped >= 0:
-                return following, stopped, count, records
-            if not is_packet:
-                pos = following
-                continue
-            link = interfaces[number, LINK]
-        else:
-            if pos + 16 > size:
-                return pos, NEED_BYTES, count, records
-            captured = u32(buf, pos + 8) if framing.big_endian else u32_little(buf, pos + 8)
-            if captured > framing.max_captured:
-                return pos, CORRUPT, count, records
-            start = pos + 16
-            following = start + captured
-            if following > size:
-                return pos, NEED_BYTES, count, records
-            link = np.int64(framing.link)
-        if link == ETHERNET and captured >= 12:
-            count = _insert(buf, start, found, count)
-            count = _insert(buf, start + 6, found, count)
-        elif link == SLL and captured >= 12 and u16(buf, start + 4) == 6:
-            count = _insert(buf, start + 6, found, count)
-        elif link == SLL2 and captured >= 18 and buf[start + 11] == 6:
-            count = _insert(buf, start + 12, found, count)
-        records += 1
+        stopped, is_packet, start, captured, _, _, link, following = record_at(
+            buf, pos, size, framing, interfaces, np.int64(0)
+        )
+        if stopped >= 0:
+            return following, stopped, count, records
+        if is_packet:
+            count = _insert_of_link(buf, start, start + captured, link, found, count)
+            records += 1
         pos = following

@@ -34,7 +34,7 @@ from ddnn_traces.ingestors.packets.compiled.flow_table import (
     count_large,
     sample_identity,
 )
-from ddnn_traces.ingestors.packets.compiled.headers import SLL, SLL2
+from ddnn_traces.ingestors.packets.compiled.headers import LINKS, SIZE, TYPE_AT, link_row
 from ddnn_traces.jit import helper, inlined, prefetch, u16, u32, u32_little, u64_little
 
 # From so many flows on, their table is not in the caches, and is prefetched for records so far ahead: twice the speed.
@@ -92,8 +92,8 @@ def common_packets(buf, pos, stop, size, expected, most_cells, flows, details, r
     is_pcapng, interface, unit, offset = expected.is_pcapng, expected.interface, expected.unit_ns, expected.offset_ns
     longest, latest_high, begin, end = expected.longest, expected.latest_high, expected.begin, expected.end
     step, limit = expected.step, np.uint64(total[SAMPLE_LIMIT])
-    kind_at = 0 if expected.link == SLL2 else 14 if expected.link == SLL else 12
-    ip_at = 20 if expected.link == SLL2 else kind_at + 2
+    row = link_row(expected.link)
+    kind_at, ip_at = LINKS[row, TYPE_AT], LINKS[row, SIZE]
     head = 28 if is_pcapng else 16
     records, wires, latest = np.int64(0), np.int64(0), total[LATEST]
     is_many = total[FLOW_COUNT] > MANY_FLOWS

@@ -22,28 +22,35 @@ from ddnn_traces.ingestors.packets.compiled.copy import (
 )
 from ddnn_traces.ingestors.packets.compiled.headers import (
     CUT_SHORT,
-    ETHERNET,
+    DESTINATION,
+    FAMILY_AT,
     FOLLOW,
     GRE,
     GTP_U_PORT,
+    IS_CUT,
+    KEPT_FROM,
+    KEPT_TO,
     LATER_FRAGMENT,
     LEAST_TYPE,
+    LENGTH_AT,
+    LINKS,
     MOST_TUNNELS,
     NOT_IP,
-    NULL_LINKS,
     PPP_IN_GRE,
-    RARE_LINKS,
     ROCE,
-    SLL,
-    SLL2,
+    SIZE,
+    SOURCE,
     TCP,
+    TYPE_AT,
     UDP,
     VXLAN_GPE_PORT,
     WHOLE,
     addresses,
-    cooked_type,
     inside,
     ip_header,
+    is_typed,
+    link_row,
+    link_type_of,
     network_header,
     ports,
     ppp_type,
@@ -167,48 +174,40 @@ def _copy_types(buf, kind, j, after, out, shift):
 @helper
 def _copy_link(buf, start, i, version, link, out, shift):
     """The link header of the IP packet at i."""
+    row = link_row(link)
     _clear(start, i, out, shift)
-    if link == ETHERNET:
-        _copy(buf, start + 12, start + 14, out, shift)
-        _copy_types(buf, u16(buf, start + 12), start + 14, i, out, shift)
-    elif link == SLL:
-        _copy(buf, start, start + 4, out, shift)
-        _copy(buf, start + 14, start + 16, out, shift)
-        _copy_types(buf, cooked_type(u16(buf, start + 14)), start + 16, i, out, shift)
-    elif link == SLL2:
-        _copy(buf, start, start + 2, out, shift)
-        _copy(buf, start + 8, start + 11, out, shift)
-        _copy_types(buf, cooked_type(u16(buf, start)), start + 20, i, out, shift)
-    elif link in NULL_LINKS:
-        family = 2 if version == 4 else 30
-        out[start + shift if link == 0 else start + 3 + shift] = family
+    if is_typed(row):
+        at = start + LINKS[row, TYPE_AT]
+        _copy(buf, start + LINKS[row, KEPT_FROM], start + LINKS[row, KEPT_TO], out, shift)
+        _copy(buf, at, at + 2, out, shift)
+        _copy_types(buf, link_type_of(buf, at, row), start + LINKS[row, SIZE], i, out, shift)
+    elif LINKS[row, FAMILY_AT] >= 0:
+        out[start + LINKS[row, FAMILY_AT] + shift] = 2 if version == 4 else 30
 
 
 @helper
 def _put_hardware(link, start, out, shift, src, dst):
-    """Locally administered addresses that are made from those of the IP header."""
-    if link == ETHERNET:
-        out[start + shift] = 2
-        out[start + 6 + shift] = 2
-        _put(out, start + 2 + shift, dst, 4)
-        _put(out, start + 8 + shift, src, 4)
+    """Locally administered addresses that are made from those of the IP header, where the header always has some."""
+    row = link_row(link)
+    if LINKS[row, LENGTH_AT] < 0:
+        for at, address in ((LINKS[row, DESTINATION], dst), (LINKS[row, SOURCE], src)):
+            if at >= 0:
+                out[start + at + shift] = 2
+                _put(out, start + at + 2 + shift, address, 4)
 
 
 @helper
 def _stub(buf, start, end, link, out, shift):
     """Write the start of a frame without a known IP packet, which ingest reads as not_ip: offset after it."""
-    if link in (ETHERNET, SLL, SLL2):
-        size = 14 if link == ETHERNET else 16 if link == SLL else 20
-        at = start + (12 if link == ETHERNET else 14 if link == SLL else 0)
-        after = min(end, start + size)
-        _clear(start, after, out, shift)
+    row = link_row(link)
+    after = min(end, start + LINKS[row, SIZE] + (0 if is_typed(row) else 1))
+    _clear(start, after, out, shift)
+    if is_typed(row):
+        at = start + LINKS[row, TYPE_AT]
         kind = u16(buf, at)
         if kind in _NESTING or kind == 0x0800 or kind == 0x86DD or kind < LEAST_TYPE:
             kind = _NO_TYPE
         _put(out, at + shift, kind, 2)
-        return after
-    after = min(end, start + (5 if link in NULL_LINKS else 1))
-    _clear(start, after, out, shift)
     return after
 
 
@@ -525,7 +524,7 @@ def cut(buf, pos, size, stop, framing, interfaces, link, last_ns, substitutes, o
         if this_link != link or shifted < 0 or shifted >= LATEST_NS:
             why = OTHER_LINK if this_link != link else NO_TIME
             break
-        if link in RARE_LINKS:
+        if not LINKS[link_row(link), IS_CUT]:
             why = UNWRITTEN_LINK
             break
         ts = time

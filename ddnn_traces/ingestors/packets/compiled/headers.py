@@ -8,6 +8,23 @@ from __future__ import annotations
 
 import numpy as np
 
+from ddnn_traces.ingestors.link_types import (
+    COOKED,
+    ETHERTYPE,
+    LINK_TYPES,
+    LLC,
+    NFLOG,
+    PPI,
+    PPP,
+    PPP_PROTOCOL,
+    PPPOE,
+    TYPE,
+    UNKNOWN,
+    VERSION,
+    Cut,
+    Hardware,
+    LinkType,
+)
 from ddnn_traces.ingestors.packets.compiled import compiled
 from ddnn_traces.ingestors.packets.compiled.flow_table import TUNNEL_COUNT, find_slot
 from ddnn_traces.jit import helper, inlined, u16, u16_little, u32, u32_little, u64
@@ -19,25 +36,36 @@ FOLLOW, NOT_IP, MALFORMED, CUT_SHORT, UNKNOWN_LINK = -1, 0, 1, 2, 3
 WHOLE, FIRST_FRAGMENT, LATER_FRAGMENT = 0, 1, 2
 
 IPIP4, TCP, UDP, IPIP6, GRE = 4, 6, 17, 41, 47
-ETHERNET, SLL, SLL2 = 1, 113, 276
-RAW_LINKS = (12, 14, 101, 228, 229)
-NULL_LINKS = (0, 108)
-PPP_LINKS, PPP_WITH_DIRECTION, PPP_PPPD, PPP_ETHER = (9, 50), 204, 166, 51
-HDLC_LINKS, HDLC_WITH_DIRECTION = (104, 112), 205
-ATM_LLC, PPI, NFLOG, IPOIB = 100, 192, 239, 242
-RARE_LINKS = (
-    *PPP_LINKS,
-    PPP_WITH_DIRECTION,
-    PPP_PPPD,
-    PPP_ETHER,
-    *HDLC_LINKS,
-    HDLC_WITH_DIRECTION,
-    ATM_LLC,
-    PPI,
-    NFLOG,
-    IPOIB,
-)
 LEAST_TYPE, LLC_LENGTH = 1536, 1  # lower ones are lengths of IEEE 802.3; one that stands for any
+
+# The link types (link_types.py), a row each; the first one is that of all others. -1 stands for None.
+WALK, SIZE, TYPE_AT, DESTINATION, SOURCE, LENGTH_AT, LENGTH_BYTES, KEPT_FROM, KEPT_TO, FAMILY_AT, IS_CUT = range(11)
+
+
+def _row(link):
+    """The columns of a link type. `cut` leaves those of unknown ones out, frame by frame."""
+    cut = link.cut or Cut()
+    values = link.walk, link.size, link.type_at, *link.hardware, *cut.kept, cut.family_at, link.cut is not None
+    return [-1 if value is None else int(value) for value in values]
+
+
+_UNKNOWN_LINK_TYPE = LinkType(-1, UNKNOWN, 0, Hardware(None, None), Cut(), None)
+LINKS = np.array([_row(link) for link in (_UNKNOWN_LINK_TYPE, *LINK_TYPES)], np.int64)
+_ROWS = np.zeros(1 + max(link.number for link in LINK_TYPES), np.int64)
+for _place, _link in enumerate(LINK_TYPES):
+    _ROWS[_link.number] = _place + 1
+
+
+@inlined
+def link_row(link):
+    """Row of a link type in LINKS, by its number."""
+    return _ROWS[link] if 0 <= link < len(_ROWS) else np.int64(0)
+
+
+@inlined
+def is_typed(row):
+    """Whether the EtherType and the IP header, where there is nothing between them, stand at places of their own."""
+    return LINKS[row, WALK] == ETHERTYPE or LINKS[row, WALK] == COOKED
 
 
 @inlined
@@ -136,24 +164,23 @@ def by_ethertype(buf, kind, i, end):
 
 
 @inlined
-def _plain_link(buf, start, end, link):
-    """As network_header, for the links that have no header of variable length."""
-    if link == ETHERNET:
-        i = start + 12
-    elif link == SLL:
-        i = start + 14
-    elif link == SLL2:
-        i = start
-    elif link in RAW_LINKS or link in NULL_LINKS:
-        return by_version(buf, start + 4 if link in NULL_LINKS else start, end)
-    else:
-        return np.int64(UNKNOWN_LINK), np.int64(0)
-    if i + 2 > end:
-        return np.int64(CUT_SHORT), np.int64(0)
+def link_type_of(buf, i, row):
+    """The EtherType at i in the header of a link type that is_typed."""
     kind = u16(buf, i)
-    if link != ETHERNET:
-        kind = cooked_type(kind)
-    return by_ethertype(buf, kind, start + 20 if link == SLL2 else i + 2, end)
+    return cooked_type(kind) if LINKS[row, WALK] == COOKED else kind
+
+
+@inlined
+def _plain_link(buf, start, end, row):
+    """As network_header, for the link types that have no header of variable length."""
+    if is_typed(row):
+        i = start + LINKS[row, TYPE_AT]
+        if i + 2 > end:
+            return np.int64(CUT_SHORT), np.int64(0)
+        return by_ethertype(buf, link_type_of(buf, i, row), start + LINKS[row, SIZE], end)
+    if LINKS[row, WALK] == VERSION:
+        return by_version(buf, start + LINKS[row, SIZE], end)
+    return np.int64(UNKNOWN_LINK), np.int64(0)
 
 
 @helper
@@ -197,41 +224,46 @@ def _nflog(buf, i, end):
 
 
 @helper
-def _rare_link(buf, start, end, link):
-    """As network_header, for all links."""
-    while link == PPI:  # a header of its length, which names the link of what follows
+def inner_link(buf, start, end, link):
+    """(start of the frame, row of its link type) inside all PPI headers; an outcome and -1 where there is none."""
+    row = link_row(link)
+    while LINKS[row, WALK] == PPI:
         if start + 8 > end:
-            return np.int64(CUT_SHORT), np.int64(0)
-        size, link = u16_little(buf, start + 2), u32_little(buf, start + 4)
+            return np.int64(CUT_SHORT), np.int64(-1)
+        size, row = u16_little(buf, start + 2), link_row(u32_little(buf, start + 4))
         if size < 8:
-            return np.int64(MALFORMED), np.int64(0)
+            return np.int64(MALFORMED), np.int64(-1)
         start += size
-    if link in PPP_LINKS:
-        return _ppp(buf, start, end)
-    if link == PPP_WITH_DIRECTION:
-        return _ppp(buf, start + 1, end)
-    if link == PPP_PPPD:
-        kind, i = ppp_type(buf, start + 2, end)
+    return start, row
+
+
+@helper
+def _rare_link(buf, start, end, link):
+    """As network_header, for all link types."""
+    start, row = inner_link(buf, start, end, link)
+    if row < 0:
+        return start, np.int64(0)
+    walk, i = LINKS[row, WALK], start + LINKS[row, SIZE]
+    if walk == PPP:
+        return _ppp(buf, i, end)
+    if walk == PPP_PROTOCOL:
+        kind, i = ppp_type(buf, i, end)
         return (np.int64(CUT_SHORT), np.int64(0)) if kind < 0 else _rare_ethertype(buf, kind, i, end)
-    if link == PPP_ETHER:
-        return _rare_ethertype(buf, np.int64(0x8864), start, end)
-    if link in HDLC_LINKS:
-        return _typed(buf, start + 2, start + 4, end)
-    if link == HDLC_WITH_DIRECTION:
-        return _typed(buf, start + 3, start + 5, end)
-    if link == ATM_LLC:
-        return _rare_ethertype(buf, np.int64(LLC_LENGTH), start, end)
-    if link == NFLOG:
-        return _nflog(buf, start, end)
-    if link == IPOIB:
-        return _typed(buf, start + 40, start + 44, end)
-    return _plain_link(buf, start, end, link)
+    if walk == PPPOE:
+        return _rare_ethertype(buf, np.int64(0x8864), i, end)
+    if walk == TYPE:
+        return _typed(buf, start + LINKS[row, TYPE_AT], i, end)
+    if walk == LLC:
+        return _rare_ethertype(buf, np.int64(LLC_LENGTH), i, end)
+    if walk == NFLOG:
+        return _nflog(buf, i, end)
+    return _plain_link(buf, start, end, row)
 
 
 @inlined
 def network_header(buf, start, end, link):
     """(offset of the IP header, IP version) of a frame; version 0 and an outcome where there is none."""
-    i, version = _plain_link(buf, start, end, link)
+    i, version = _plain_link(buf, start, end, link_row(link))
     if version == 0 and i == UNKNOWN_LINK:
         return _rare_link(buf, start, end, link)
     return i, version

@@ -64,21 +64,20 @@ from ddnn_traces.ingestors.packets.compiled.flow_table import (
 )
 from ddnn_traces.ingestors.packets.compiled.fragments import first_fragment, later_fragment
 from ddnn_traces.ingestors.packets.compiled.headers import (
-    ETHERNET,
     FOLLOW,
     IP_BYTES,
     LATER_FRAGMENT,
     PART,
     PAYLOAD,
     PROTOCOL,
-    SLL,
-    SLL2,
     TCP,
     TRANSPORT,
     WHOLE,
     addresses,
     innermost,
     ip_header,
+    is_typed,
+    link_row,
     network_header,
     ports,
     protocol_word,
@@ -325,7 +324,7 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
                     outcome, both_ports, payload = ports(buf, protocol, transport, end, carried)
                     a, b, c, d = addresses(buf, i, version)
                     e = protocol_word(version, protocol, both_ports)
-                    is_common = version == 4 and link in (ETHERNET, SLL, SLL2)
+                    is_common = version == 4 and is_typed(link_row(link))
                 else:
                     outcome = innermost(buf, i, version, start, end, wire, options, state)
                     protocol, transport, payload = found[PROTOCOL], found[TRANSPORT], found[PAYLOAD]
