@@ -28,8 +28,7 @@ from ddnn_traces.capture_format import (
 )
 from ddnn_traces.errors import UsageError
 from ddnn_traces.export import display_filter
-from ddnn_traces.ingestors.inputs import RunRecord, read_inputs
-from ddnn_traces.ingestors.originals import Originals
+from ddnn_traces.ingestors.inputs import Originals, RunRecord, read_inputs
 from ddnn_traces.messages import Messages
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store.layout import refuse_inside

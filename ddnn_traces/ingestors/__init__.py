@@ -1,6 +1,6 @@
 """Ingestors: from capture files and logs to tables.
 
-In the order in which data flow: `sources` finds runs (`layouts`: those with a folder for each host), `metadata` and
+In the order in which data flow: `sources` finds runs, `metadata` and
 `logs` read the files next to the captures, `description` joins all that is known of a run without its packets, `inputs`
 decides what has changed. `runs` makes a task for each file, and a scheduler (`schedule`) runs them: an engine
 (`packets`, or `tshark`) turns a capture into `facts` and cells. `reconcile` compares clocks, decides which copy of a

@@ -25,7 +25,7 @@ class IngestOptions:
     tunnel (inner) or the tunnel (outer). packets: whether every packet becomes a row of `packets`. filter:
     capture-filter expression for flows (flow_filter.py). clock_offset: seconds that are added to the logs' times; auto:
     the number that aligns them with the traffic; none; offer: none, with a warning when they are not aligned. run_id:
-    name of the only run, which all captures are joined into. layout: of the captures' paths (layouts.py). scheduler: of
+    name of the only run, which all captures are joined into. layout: of the captures' paths (sources.py). scheduler: of
     a Dask cluster that reads the captures, tcp://HOST:PORT, or local:N for N processes; None: threads of this one.
     """
 

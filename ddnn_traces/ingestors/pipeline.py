@@ -19,7 +19,7 @@ from ddnn_traces.ingestors.engines import ENGINES
 from ddnn_traces.ingestors.inputs import PacketsRecord, RunRecord
 from ddnn_traces.ingestors.metadata import RunMetadata, bad_rows, read_metadata
 from ddnn_traces.ingestors.options import IngestOptions
-from ddnn_traces.ingestors.reconcile.stored import StoredTables
+from ddnn_traces.ingestors.reconcile.described import StoredTables
 from ddnn_traces.ingestors.reconcile.tables import RunFacts, RunTables
 from ddnn_traces.ingestors.runs import clock_warnings, read_runs
 from ddnn_traces.ingestors.sources import RunInput, find_runs

@@ -8,7 +8,7 @@ sources too, and never where it holds the source.
 `-` is standard input, a run named stdin. A source may be a URL that fsspec knows (s3://bucket/campaign): its paths are
 UPaths, which have what is used of a Path here.
 
-Where a run has a folder for each host, `--layout` says so (layouts.py), or `--run-id`, which joins all captures into
+Where a run has a folder for each host, `--layout` says so, or `--run-id`, which joins all captures into
 one run: then a host is named by the folder.
 """
 
@@ -26,13 +26,12 @@ from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors import metadata
 from ddnn_traces.ingestors.capture_file import looks_like_capture
 from ddnn_traces.ingestors.facts import STDIN
-from ddnn_traces.ingestors.layouts import Layout, parse_layout
 from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.ingestors.streams import is_local, path_of
 from ddnn_traces.store import object_store
 from ddnn_traces.store.layout import is_dataset
 from ddnn_traces.store.places import is_url
-from ddnn_traces.text import counted, listed, valid_text
+from ddnn_traces.text import counted, listed, shown, valid_text
 from ddnn_traces.text_files import name_of_kind, why_it_leads_nowhere
 
 _CAPTURE_NAME = re.compile(r"\.(pcap|pcapng|cap|dmp)\d*(\.(gz|zst|xz|lz4|bz2))?$", re.IGNORECASE)
@@ -139,7 +138,7 @@ def find_runs(
     """Runs in the order of their names. UsageError when a source is missing, unreadable or without captures.
 
     warn: called with a message for each name that is left out: a link that leads nowhere, a pipe or device in a folder.
-    layout: of the captures' paths (layouts.py). run_id: name of the run that all captures are joined into.
+    layout: of the captures' paths. run_id: name of the run that all captures are joined into.
     Raises UsageError.
     """
     parsed = None if layout is None else parse_layout(layout)
@@ -403,3 +402,68 @@ def _unique_names(runs: list[NamedFiles]) -> list[RunInput]:
         used.add(full)
         unique.append(RunInput(full, folder, captures))
     return unique
+
+
+# --- layouts: which run and host a capture belongs to, by its path, such as `{run}/{host}/*.pcap`
+
+_TOKENS = re.compile(r"\{(?P<name>[^{}/]*)\}|(?P<wrong>\*\*)|(?P<any>\*)|(?P<one>\?)|(?P<text>[^{}*?]+)|(?P<brace>.)")
+_PATTERNS = {"any": "[^/]*", "one": "[^/]"}
+_NAMES = ("run", "host")
+_NEXT = "write it as '{run}/{host}/*.pcap'"
+
+
+@dataclass(frozen=True)
+class Place:
+    """The run and host of a capture. folder: the run's; None where the run's name is a part of the file's name."""
+
+    run: str
+    folder: Path | None
+    host: str | None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A layout as text and as a regular expression with the groups run and host, or one of them."""
+
+    text: str
+    pattern: re.Pattern[str]
+
+    def place(self, capture: Path) -> Place | None:
+        """Where a capture belongs, None if its path does not fit. Without {run} the run is the folder of the hosts."""
+        path = str(capture)
+        match = self.pattern.search(path)
+        if match is None:
+            return None
+        found = match.groupdict()
+        host = found.get("host")
+        above = [capture, *capture.parents]
+        folder: Path | None
+        if "run" in found:
+            depth = path.count("/", match.start("run"))
+            folder = above[depth] if depth else None
+            run = found["run"]
+        else:
+            folder = above[path.count("/", match.start("host")) + 1]
+            run = folder.name or "root"
+        return Place(valid_text(run), folder, None if host is None else valid_text(host))
+
+
+def parse_layout(text: str) -> Layout:
+    """The layout of this text. Raises UsageError for one without {run} and {host}, or with anything else in braces."""
+    parts: list[str] = []
+    seen: list[str] = []
+    for token in _TOKENS.finditer(text.removeprefix("./")):
+        kind, name = str(token.lastgroup), token["name"]
+        if kind in ("brace", "wrong") or (kind == "name" and (name not in _NAMES or name in seen)):
+            fault = "is there twice" if name in seen else "is neither {run} nor {host}"
+            fault = "is not known here, * stands for one folder" if kind == "wrong" else fault
+            raise UsageError(f"--layout {shown(text)}: {shown(token[0])} {fault}; {_NEXT}")
+        if kind == "name":
+            seen.append(name)
+            parts.append(f"(?P<{name}>[^/]+?)")
+        else:
+            parts.append(_PATTERNS.get(kind) or re.escape(token[0]))
+    if not seen:
+        raise UsageError(f"--layout {shown(text)}: neither {{run}} nor {{host}} is in it; {_NEXT}")
+    begin = "" if text.startswith("/") else "(?:^|/)"
+    return Layout(text, re.compile(f"{begin}{''.join(parts)}$", re.DOTALL))

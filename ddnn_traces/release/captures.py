@@ -21,9 +21,9 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 from ddnn_traces.capture_format import pcap_header
 from ddnn_traces.errors import UsageError
-from ddnn_traces.ingestors import originals
 from ddnn_traces.ingestors.capture_file import CaptureFile
 from ddnn_traces.ingestors.facts import STDIN
+from ddnn_traces.ingestors.inputs import files_among
 from ddnn_traces.ingestors.sources import RunInput, find_runs
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release.anonymise.mapping import Anonymiser, Options, RunMapping
@@ -92,7 +92,7 @@ def _rows(dataset: Dataset, table: str, runs: Iterable[str]) -> list[_Row]:
 
 def _match(runs: list[RunInput], captures: list[_Row]) -> dict[tuple[str, str], Path]:
     """The file of each capture; runs that are not published are left out. Raises UsageError for one without a file."""
-    found = originals.among(runs, captures)
+    found = files_among(runs, captures)
     for row in captures:
         if row["engine"] == "synthetic" or not row["format"]:
             continue

@@ -7,15 +7,17 @@ same facts give the same rows in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ddnn_traces.ingestors.description import Description, PacketNeeds
 from ddnn_traces.ingestors.facts import (
@@ -26,13 +28,14 @@ from ddnn_traces.ingestors.facts import (
     IN_FLOWS,
     NO_STEP,
     CaptureFacts,
+    Int64Array,
 )
 from ddnn_traces.ingestors.flow_counters import merged_by
+from ddnn_traces.ingestors.packets.compiled.flow_table import sum_cells
 from ddnn_traces.ingestors.reconcile.described import DescribedTables, connect, rows_of, running
 from ddnn_traces.ingestors.reconcile.host_clocks import host_offsets
 from ddnn_traces.ingestors.reconcile.log_clocks import LogClock
 from ddnn_traces.ingestors.reconcile.vantage import find_vantages, number_series, order_of_files
-from ddnn_traces.ingestors.reconcile.windows import CellFile, merge_windows
 from ddnn_traces.store import schema
 from ddnn_traces.text import sql_literal
 
@@ -324,3 +327,59 @@ def _chains(rows: list[dict[str, Any]]) -> list[_Tunnel]:
         values = [row[name] for name in _TUNNEL_COLUMNS[:-1]]
         chains.append((around, *values, -1 if row["identifier"] is None else row["identifier"]))
     return chains
+
+
+# --- the rows of flow_windows, in bounded memory
+
+#: Rows that are sorted at once, at least.
+_AT_ONCE = 1 << 14
+
+
+@dataclass
+class CellFile:
+    """Cells of one file. flow_ids: flow_id of each of its flows, -1 where it does not count. lag: in windows."""
+
+    path: Path
+    flow_ids: Int64Array
+    lag: int
+    reached: int = field(default=-(2**63), init=False)  # no later cell is of an earlier window
+
+    def rows(self) -> Iterator[Int64Array]:
+        """Blocks of (window, flow_id, packets, wire, payload, retransmitted bytes), int64 (6, n); reached: theirs."""
+        columns = ["window", "flow", "packets", "wire_bytes", "payload_bytes", "retransmitted_bytes"]
+        with pq.ParquetFile(self.path) as file:
+            for group in range(file.num_row_groups):
+                table = file.read_row_group(group, columns=columns, use_threads=False)
+                block = np.stack([table[name].to_numpy().astype(np.int64) for name in columns])
+                self.reached = max(self.reached, int(block[0].max()) - self.lag)
+                block[1] = self.flow_ids[block[1]]
+                yield _chosen(block, block[1] >= 0)
+        self.reached = 2**63 - 1
+
+
+def merge_windows(files: Sequence[CellFile]) -> Iterator[Int64Array]:
+    """Sums over the cells of a window and flow, ordered by window and flow_id: int64 (6, n) as CellFile.rows."""
+    readers = [(file, file.rows()) for file in files]
+    waiting: list[Int64Array] = []
+    rows = 0
+    while readers:
+        file, blocks = min(readers, key=lambda reader: reader[0].reached)
+        block = next(blocks, None)
+        if block is None:
+            readers = [reader for reader in readers if reader[0] is not file]
+        else:
+            waiting.append(block)
+            rows += block.shape[1]
+        if rows >= _AT_ONCE or not readers:
+            final = min((file.reached for file, _ in readers), default=2**63 - 1)
+            held = np.concatenate(waiting, axis=1) if waiting else np.empty((6, 0), np.int64)
+            is_final = held[0] < final
+            waiting = [_chosen(held, ~is_final)]
+            rows = waiting[0].shape[1]
+            if is_final.any():
+                yield sum_cells(_chosen(held, is_final))
+
+
+def _chosen(cells: Int64Array, is_chosen: npt.NDArray[np.bool_]) -> Int64Array:
+    """The chosen columns; mostly these are all, and a copy would take as long as their sums."""
+    return cells if is_chosen.all() else np.compress(is_chosen, cells, axis=1)
