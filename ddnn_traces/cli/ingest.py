@@ -142,7 +142,7 @@ def ingest(
     if not out:
         raise click.UsageError("--out '' names no dataset; write --out . for the current folder")
     if options["scheduler"] is not None and options["jobs"] is not None:
-        raise click.UsageError("--jobs is of this machine's threads; leave it out with --scheduler, whose workers read")
+        raise click.UsageError("--jobs counts threads of this machine; leave it out with --scheduler")
     _prepare_for_ingest(options["scheduler"] is not None or any(map(is_url, (*sources, out))))
     from ddnn_traces.cli import lines
     from ddnn_traces.ingestors import pipeline

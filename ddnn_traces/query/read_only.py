@@ -31,7 +31,7 @@ def check(statement: str) -> None:
     if kind := _writing_kind(statement):
         raise QueryError(
             f"{kind}: only statements that read are run (SELECT, FROM, WITH, PIVOT, DESCRIBE, SHOW, SUMMARIZE, "
-            "EXPLAIN, SET VARIABLE); 'ddnn-traces sql --write' runs all, a result goes into a file with --out"
+            "EXPLAIN, SET VARIABLE); 'ddnn-traces sql --write' runs all; --out writes a result into a file"
         )
 
 

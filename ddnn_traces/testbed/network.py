@@ -43,7 +43,7 @@ def start(*arguments: str) -> Iterator[dict[str, Any]]:
             process.kill()
             raise
     if process.returncode:
-        raise TestbedError(f"the testbed ended with {process.returncode}; is a message above? a killed one has none")
+        raise TestbedError(f"the testbed ended with {process.returncode}; see the message above, if it was not killed")
 
 
 def take_names() -> None:
