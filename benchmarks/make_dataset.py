@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ddnn_traces.traffic.synthetic.runs import SyntheticRun, make_traffic, write_runs
+from ddnn_traces.traffic.synthetic import SyntheticRun, make_traffic, write_runs
 from ddnn_traces.traffic.tables import TrafficTables
 
 RUNS, ROWS = 75, 100_000_000

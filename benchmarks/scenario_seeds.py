@@ -11,7 +11,7 @@ from pathlib import Path
 
 import ddnn_traces
 from ddnn_traces.regression import PAPER_FORMULA, Regression
-from ddnn_traces.traffic.synthetic import scenarios
+from ddnn_traces.traffic import synthetic
 
 SIZE = PAPER_FORMULA.split("~")[1].split("+")[0].strip()
 PAIR_AVERAGING = "C(framework_backend)[T.kungfu-pairavg]"
@@ -40,7 +40,7 @@ def findings(fit: Regression) -> dict[str, bool]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--noise", type=float, default=scenarios.DEFAULT_NOISE)
+    parser.add_argument("--noise", type=float, default=synthetic.DEFAULT_NOISE)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--formula")
     arguments = parser.parse_args()
@@ -48,7 +48,7 @@ def main() -> None:
     for seed in range(arguments.seeds):
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "dataset"
-            scenarios.generate(out, steps=arguments.steps, seed=seed, noise=arguments.noise)
+            synthetic.generate(out, steps=arguments.steps, seed=seed, noise=arguments.noise)
             with ddnn_traces.open(out) as opened:
                 fit = ddnn_traces.regress(opened, arguments.formula, preset="paper", errors="classic")
         found = findings(fit)

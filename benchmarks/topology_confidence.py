@@ -32,8 +32,7 @@ from ddnn_traces.store.writer import DatasetWriter
 from ddnn_traces.traffic.collectives import SHAPES
 from ddnn_traces.traffic.model.generation import Job, ModelledRun
 from ddnn_traces.traffic.model.generation import traffic as modelled
-from ddnn_traces.traffic.synthetic.runs import SyntheticRun, make_traffic
-from ddnn_traces.traffic.synthetic.scenarios import runs_of
+from ddnn_traces.traffic.synthetic import SyntheticRun, make_traffic, runs_of
 from ddnn_traces.traffic.tables import write_traffic
 from ddnn_traces.traffic.traffic import Traffic
 

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from ddnn_traces.traffic.model import Document
-from ddnn_traces.traffic.synthetic.runs import SyntheticRun
+from ddnn_traces.traffic.synthetic import SyntheticRun
 from ddnn_traces.traffic.traffic import Port, Traffic
 
 RINGS = ("torch-mlp1-sgd-32-gloo-0ms-ring-tso", "torch-mlp1-sgd-128-gloo-0ms-ring-tso")

@@ -52,9 +52,9 @@ def scenarios(out: Path, **options: Any) -> None:
     The tables are those of ingest, so every query, regress and report work on them; runs.source is synthetic, and run
     names begin with synthetic-. docs/scenarios.md states which parts are the paper's and which are assumptions.
     """
-    from ddnn_traces.traffic.synthetic import scenarios as known
+    from ddnn_traces.traffic import synthetic
 
-    say(known.summary(known.generate(out, **options), out))
+    say(synthetic.summary(synthetic.generate(out, **options), out))
 
 
 @generate.command()

@@ -96,11 +96,7 @@ class TrafficTables:
         run = self._run
         row = {column.name: getattr(run, column.name, None) for column in schema.table("runs").columns}
         row |= {"model_params": run.model_bytes // 4, "model_size_mb": run.model_bytes / 1e6, "source": run.source}
-        row |= {"clock_offset_ns": 0 if run.log else None}
-        if run.collective.shape == "server":
-            row["topology"] = "parameter_server"
-        if run.declared_topology:
-            row["topology"] = run.declared_topology
+        row |= {"clock_offset_ns": 0 if run.log else None, "topology": run.stated_topology}
         row |= dict.fromkeys(run.undeclared)
         return _rows("runs", [row])
 

@@ -1,6 +1,6 @@
 """The traffic of a run: its hosts and connections, every transfer on them with its times, and the workers' steps.
 
-A Traffic holds a run that was not captured. synthetic/ produces it by the laws of the collectives, model/ from a
+A Traffic holds a run that was not captured. synthetic.py produces it by the laws of the collectives, model/ from a
 fitted model. tables.py writes it as tables, run_folder.py as captures. A single transfer
 (src, dst, bytes) is collectives.Transfer, which is defined there because that module is read without NumPy.
 """
@@ -83,6 +83,11 @@ class Run:
     def collective(self) -> Collective:
         """The law that the run obeys."""
         return Collective(self.topology, self.workers, self.shape, self.servers, self.group_size, self.order)
+
+    @property
+    def stated_topology(self) -> str:
+        """What `runs` and run.toml call the topology: a star around a server is a parameter server."""
+        return self.declared_topology or ("parameter_server" if self.collective.shape == "server" else self.topology)
 
     @property
     def labels(self) -> list[str]:

@@ -14,7 +14,7 @@ from tools import FULL, mostly_long, needs_full_captures
 import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.traffic.collectives import SHAPES
-from ddnn_traces.traffic.synthetic.runs import SyntheticRun, write_runs
+from ddnn_traces.traffic.synthetic import SyntheticRun, write_runs
 
 WORDS = {"ps": "star", "binary_tree": "tree", "gossip": "pair_averaging"}  # of truth.json
 KINDS = [(topology, shape) for topology, shapes in SHAPES.items() for shape in shapes]

@@ -23,8 +23,8 @@ from ddnn_traces.regression import documents, fit
 from ddnn_traces.regression import predict as predict_module
 from ddnn_traces.regression.predict import predict
 from ddnn_traces.regression.results import Job, Predicted, Prediction
-from ddnn_traces.traffic.synthetic import scenarios
-from ddnn_traces.traffic.synthetic.runs import write_runs
+from ddnn_traces.traffic import synthetic
+from ddnn_traces.traffic.synthetic import write_runs
 
 FORMULA = "step_bytes ~ model_bytes + C(framework_backend) + C(batch_size) + C(topology)"
 SIZES = (10_000_000, 20_000_000, 30_000_000, 50_000_000)
@@ -536,7 +536,7 @@ def test_every_format_counts_the_synthetic_runs() -> None:
 
 @pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_the_paper_s_scenarios_predict_and_refuse(command: RunCommand, tmp_path: Path, few: bool) -> None:
-    runs = [run for run in scenarios.runs_of(steps=3) if run.loss_pct == 0]
+    runs = [run for run in synthetic.runs_of(steps=3) if run.loss_pct == 0]
     if few:  # the models with horovod over mpi in a ring
         runs = [run for run in runs if (run.framework, run.backend, run.topology) == ("horovod", "mpi", "ring")]
     write_runs(tmp_path / "dataset", runs)

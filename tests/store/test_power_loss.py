@@ -25,7 +25,7 @@ from ddnn_traces.query import views
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import writer
 from ddnn_traces.store.whole_files import sha256_of, sync, sync_tree, whole_file
-from ddnn_traces.traffic.synthetic import scenarios
+from ddnn_traces.traffic import synthetic
 
 VIEWS = "new/dataset/traces.duckdb"
 RUN = "torch-mlp1-sgd-32-gloo-0ms-ring"
@@ -93,7 +93,7 @@ def test_new_times_of_inputs(runs: Path, tmp_path: Path, disk: Disk) -> None:
 @pytest.mark.views
 @pytest.mark.long
 def test_synthetic_runs(tmp_path: Path, disk: Disk) -> None:
-    scenarios.generate(tmp_path / "dataset", "zerwas-75", steps=1)
+    synthetic.generate(tmp_path / "dataset", "zerwas-75", steps=1)
     disk.assert_durable("dataset", "traces.duckdb")
 
 

@@ -24,8 +24,7 @@ from ddnn_traces.store import layout, schema, writer
 from ddnn_traces.store.layout import MARKER, is_dataset
 from ddnn_traces.store.parquet import partition
 from ddnn_traces.store.writer import DatasetWriter, check_target
-from ddnn_traces.traffic import model
-from ddnn_traces.traffic.synthetic import scenarios
+from ddnn_traces.traffic import model, synthetic
 
 ROW = {"run_id": "run", "source": "capture"}
 
@@ -151,7 +150,7 @@ def test_a_release_is_no_target(tmp_path: Path, where: str) -> None:
     job = model.Job(2, 1000, "ring", 1)
     for call in (
         lambda: DatasetWriter(release / where),
-        lambda: scenarios.generate(release / where, "zerwas-75", steps=1),
+        lambda: synthetic.generate(release / where, "zerwas-75", steps=1),
         lambda: duckdb_file.write(content, release / where / "traces.duckdb"),
         lambda: model.generate({}, job, release / where / "x", "pcap"),
     ):

@@ -12,7 +12,7 @@ from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.traffic import model
 from ddnn_traces.traffic.model import Document
 from ddnn_traces.traffic.model.generation import ModelledRun
-from ddnn_traces.traffic.synthetic.runs import make_traffic
+from ddnn_traces.traffic.synthetic import make_traffic
 from ddnn_traces.traffic.tables import write_traffic
 
 

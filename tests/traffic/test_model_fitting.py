@@ -20,7 +20,7 @@ from ddnn_traces.traffic.model import Document
 from ddnn_traces.traffic.model.generation import ModelledRun
 from ddnn_traces.traffic.model.measure import measure, pair_matrix
 from ddnn_traces.traffic.run_folder import write_folder
-from ddnn_traces.traffic.synthetic.runs import SyntheticRun, make_traffic, write_runs
+from ddnn_traces.traffic.synthetic import SyntheticRun, make_traffic, write_runs
 from ddnn_traces.traffic.tables import write_traffic
 
 

@@ -12,7 +12,7 @@ import ddnn_traces
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.traffic.run_folder import write_folder
-from ddnn_traces.traffic.synthetic.runs import SyntheticRun, make_traffic, write_runs
+from ddnn_traces.traffic.synthetic import SyntheticRun, make_traffic, write_runs
 
 RUN = SyntheticRun("r", "tree", 5, 300_000, 6, loss_pct=1)
 

@@ -15,9 +15,8 @@ from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.regression import PAPER_FORMULA, Regression
 from ddnn_traces.report import page
 from ddnn_traces.report.section import Results
-from ddnn_traces.traffic.synthetic import scenarios
-from ddnn_traces.traffic.synthetic.runs import write_runs
-from ddnn_traces.traffic.synthetic.scenarios import SCENARIOS, runs_of
+from ddnn_traces.traffic import synthetic
+from ddnn_traces.traffic.synthetic import SCENARIOS, runs_of, write_runs
 
 SIZE = PAPER_FORMULA.split("~")[1].split("+")[0].strip()
 
@@ -25,7 +24,7 @@ SIZE = PAPER_FORMULA.split("~")[1].split("+")[0].strip()
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
     folder = tmp_path_factory.mktemp("scenarios") / "dataset"
-    assert len(scenarios.generate(folder)) == 75
+    assert len(synthetic.generate(folder)) == 75
     with ddnn_traces.open(folder) as opened:
         yield opened
 
@@ -166,7 +165,7 @@ def test_pair_averaging_sends_about_30_percent_less(dataset: Dataset) -> None:
 @pytest.mark.long
 def test_a_parameter_server_makes_the_topology_significant(tmp_path: Path) -> None:
     """Left out by the paper: 8 times the model instead of 6, so that the finding on topology does not hold."""
-    scenarios.generate(tmp_path / "dataset", "zerwas-79", steps=5)
+    synthetic.generate(tmp_path / "dataset", "zerwas-79", steps=5)
     with ddnn_traces.open(tmp_path / "dataset") as opened:
         fit = ddnn_traces.regress(opened)
     assert significant(fit)["C(topology)"] is True

@@ -18,7 +18,7 @@ from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import parquet, schema
 from ddnn_traces.traffic.collectives import SHAPES
 from ddnn_traces.traffic.run_folder import write_folder
-from ddnn_traces.traffic.synthetic.runs import SyntheticRun, make_traffic, write_runs
+from ddnn_traces.traffic.synthetic import SyntheticRun, make_traffic, write_runs
 
 ALL = [(topology, shape) for topology, shapes in SHAPES.items() for shape in shapes]
 SIZE = 300_000

@@ -132,7 +132,7 @@ def _asynchronous(run: MeasuredRun) -> _Timing:
 
 
 def _synchronous(run: MeasuredRun) -> _Timing:
-    """By the rule by which synthetic runs are generated: a transfer waits for both its ends (synthetic/runs.py)."""
+    """By the rule by which synthetic runs are generated: a transfer waits for both its ends (synthetic.py)."""
     hosts = len(run.hosts)
     gap = np.full((run.steps, run.workers), np.nan)
     first_completion: list[Floats] = []

@@ -19,7 +19,7 @@ from ddnn_traces.traffic import run_folder, tables
 from ddnn_traces.traffic.collectives import GROUPED, SHAPES, Collective, Round, Transfer, broadcast
 from ddnn_traces.traffic.model import pacing
 from ddnn_traces.traffic.model.document import Document, check
-from ddnn_traces.traffic.synthetic.runs import Book, Laws, Sampler, SyntheticRun, make_traffic
+from ddnn_traces.traffic.synthetic import Book, Laws, Sampler, SyntheticRun, make_traffic
 from ddnn_traces.traffic.traffic import (
     HEADER_BYTES,
     Floats,

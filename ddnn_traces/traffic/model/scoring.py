@@ -22,7 +22,7 @@ from ddnn_traces.traffic.model.document import Document
 from ddnn_traces.traffic.model.fitting import fit_measured
 from ddnn_traces.traffic.model.generation import Job, traffic
 from ddnn_traces.traffic.model.measure import MeasuredRun, measure
-from ddnn_traces.traffic.synthetic.runs import Book, Sampler
+from ddnn_traces.traffic.synthetic import Book, Sampler
 from ddnn_traces.traffic.tables import write_traffic
 from ddnn_traces.traffic.traffic import Floats, Port, StepTimes, Traffic, packets_of
 

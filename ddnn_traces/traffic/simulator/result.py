@@ -10,7 +10,7 @@ from ddnn_traces.errors import SimulationError, UsageError
 from ddnn_traces.traffic.simulator.engine import Schedule, forward
 from ddnn_traces.traffic.simulator.exchange import Transmissions, link_rates
 from ddnn_traces.traffic.simulator.job import SimulatedRun
-from ddnn_traces.traffic.synthetic.runs import Book, Sampler
+from ddnn_traces.traffic.synthetic import Book, Sampler
 from ddnn_traces.traffic.traffic import Events, Floats, Ints, Port, StepTimes, Traffic
 
 #: Rows of events that a run has at most.

@@ -1,1 +1,0 @@
-"""Synthetic runs that obey the laws of the collectives: nothing here is measured."""
