@@ -232,5 +232,6 @@ def verify(
 
     from ddnn_traces.release.verify import running
 
-    rows = [dataclasses.asdict(result) for result in running.verify(release, jobs, say, fast)]
+    found = running.verify(release, jobs, say, fast, maker="ddnn_traces.release.descriptions:texts")
+    rows = [dataclasses.asdict(result) for result in found]
     return pl.DataFrame(rows, schema=dict.fromkeys(("check", "subject", "status", "detail"), pl.String))

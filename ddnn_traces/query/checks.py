@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from ddnn_traces.errors import QueryError
 from ddnn_traces.query import catalogue
 from ddnn_traces.query.dataset import StoredViews
 from ddnn_traces.store import checksums, layout, object_store, places, schema
+from ddnn_traces.text import sql_literal
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,9 +25,29 @@ if TYPE_CHECKING:
 _TOGETHER = 40_000_000
 #: Groups of runs that are checked side by side: within a group, much of a query is the work of one thread.
 _AT_ONCE = 2
+#: Memory for queries of a dataset, MB.
+_QUERY_MB = 1000
 
 #: Opens runs of a dataset. The number: of datasets that are open at once, which share memory and threads.
 OpenRuns = Callable[[list[str], int], AbstractContextManager["Dataset"]]
+
+
+@contextmanager
+def with_little_memory(
+    where: str | Path, runs: list[str], threads: int, spill: Path, at_once: int = 1
+) -> Iterator[Dataset]:
+    """A dataset, or some runs of it, queried with 1 GB of memory. spill: folder for the rest, made when needed.
+
+    at_once: datasets that are open at the same time, and share memory and threads.
+    """
+    from ddnn_traces.query.dataset import Dataset
+
+    with Dataset(where, runs or None) as opened:
+        opened.sql_arrow(
+            f"SET memory_limit = '{_QUERY_MB // at_once}MB'; SET threads = {max(1, threads // at_once)}; "
+            f"SET temp_directory = {sql_literal(str(spill))}"
+        )
+        yield opened
 
 
 def run_checks(dataset: Dataset) -> dict[str, pa.Table]:

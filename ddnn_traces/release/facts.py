@@ -10,7 +10,19 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
+
+from ddnn_traces.errors import UsageError
+from ddnn_traces.store import layout, schema
+from ddnn_traces.text_files import MOST_LOG, read_text
+from ddnn_traces.version import __version__
+
+SOFTWARE = f"ddnn_traces {__version__}"
+
+#: Rows of each table in `samples`; runs, and hosts of a run, in `figure`.
+FIRST_ROWS, FIGURE_RUNS, FIGURE_HOSTS = 5, 6, 12
 
 #: Goes up when release.json changes its shape (schemas/documents/release.json describes it).
 FORMAT_VERSION = 2
@@ -158,7 +170,7 @@ class Release:
     run_id, as in the release. flagged: for each run that failed data checks and was allowed to, the checks and how many
     rows each returned. captures: the cut-down captures and their logs. digest: SHA-256 over what the release holds but
     for its version, date and changelog: equal for equal content. options: all options that shaped it, key left out.
-    samples: the first rows of each table, figure: rows of query pair_volume, both for the card (samples.py).
+    samples: the first rows of each table, figure: rows of query pair_volume, both for the card.
     """
 
     about: About
@@ -236,3 +248,34 @@ def about(values: Mapping[str, Any]) -> About:
 def _tuples(kind: Any, values: Mapping[str, Any]) -> Any:
     """A dataclass out of JSON, whose arrays are tuples here."""
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+
+
+@cache
+def rules() -> dict[str, Any]:
+    """The JSON schema of release.json. Shared: not to be changed."""
+    path = schema.shipped_folder("schemas") / "documents" / "release.json"
+    return dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+def read(release: Path) -> Release:
+    """The facts of a release folder (or bag). Raises UsageError where this program cannot read it as a release."""
+    import jsonschema
+
+    file = layout.content(release) / layout.RELEASE
+    again = "name the folder of a release, or publish again into a new one"
+    try:
+        text = read_text(file, MOST_LOG, UsageError)  # it names every run
+        document = json.loads(text)
+    except UsageError as error:
+        raise UsageError(f"{release}: not a release (no readable {layout.RELEASE}); {again}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{file}: not JSON; {again}") from error
+    version = document.get("format_version") if isinstance(document, dict) else None
+    if isinstance(version, int) and version != FORMAT_VERSION:
+        step = "update it" if version > FORMAT_VERSION else "use the version that made it"
+        raise UsageError(f"{file}: has format version {version}, this program reads {FORMAT_VERSION}; {step}")
+    wrong = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(rules()).iter_errors(document))
+    if wrong is not None:
+        where = "/".join(map(str, wrong.absolute_path)) or "it"
+        raise UsageError(f"{file}: {where} is not valid ({wrong.message[:100]}); {again}")
+    return from_json(text)

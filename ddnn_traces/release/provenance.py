@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ddnn_traces.release import facts
 from ddnn_traces.text import counted, sql_literal
-from ddnn_traces.version import __version__
 
 if TYPE_CHECKING:
     from ddnn_traces.query.dataset import Dataset
 
 _Known = TypeVar("_Known")
-
-SOFTWARE = f"ddnn_traces {__version__}"
 
 _GENERATED = {
     "testbed": "Made by training on a testbed",
@@ -62,11 +59,13 @@ def steps(
         facts.Step(
             "anonymise",
             "Values that identify hosts, users, places or times were removed or mapped.",
-            SOFTWARE,
+            facts.SOFTWARE,
             {name: getattr(anonymisation, name) for name in ("addresses", "ports", "times")}
             | ({"withheld": list(anonymisation.withheld)} if anonymisation.withheld else {}),
         ),
-        facts.Step("publish", "Tables were written as Parquet, descriptions made from them.", SOFTWARE, dict(options)),
+        facts.Step(
+            "publish", "Tables were written as Parquet, descriptions made from them.", facts.SOFTWARE, dict(options)
+        ),
     )
 
 

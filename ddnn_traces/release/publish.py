@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import filecmp
+import math
 import os
 import re
 import secrets
@@ -21,7 +22,7 @@ from ddnn_traces.jobs import available_cpus
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.release import facts, leak_scan, packaging, provenance, request, samples, tables, versions
+from ddnn_traces.release import facts, leak_scan, packaging, provenance, request, tables, versions
 from ddnn_traces.release.anonymise import description
 from ddnn_traces.release.anonymise import key as keys
 from ddnn_traces.release.anonymise.mapping import Anonymiser
@@ -114,7 +115,7 @@ def publish(
     names = ("title", "description", "licence", "licence_file", "creators", "version")
     given = {name: getattr(options, name) for name in names} | {"published": options.date}
     statements = request.complete(request.read(options.about, given), ask)
-    previous = versions.read(options.previous) if options.previous else None
+    previous = facts.read(options.previous) if options.previous else None
     key_file = _key_file(Path(dataset), options, out, previous)
     made = not key_file.exists()
     with _removed_after_error(out, key_file if made else None), _open(dataset, options, out) as opened:
@@ -134,13 +135,13 @@ def publish(
 def _open(dataset: str | Path, options: PublishOptions, out: Path, at_once: int = 1) -> Iterator[Dataset]:
     """The dataset, or the chosen runs of it, with little memory for queries; DuckDB spills to the disk of `out`.
 
-    at_once: as in tables.dataset().
+    at_once: as in checks.with_little_memory().
     """
     existing = next(folder for folder in out.resolve().parents if folder.exists())
     # DuckDB makes the folder when it needs it; after a kill remove_left_behind() removes it by its name
     spill = existing / f".{out.name}.spill-{secrets.token_hex(4)}.{os.getpid()}"
     try:
-        with tables.dataset(dataset, sorted(set(options.runs)), options.threads, spill, at_once) as opened:
+        with checks.with_little_memory(dataset, sorted(set(options.runs)), options.threads, spill, at_once) as opened:
             yield opened
     finally:
         shutil.rmtree(spill, ignore_errors=True)
@@ -183,6 +184,24 @@ def _key_file(dataset: Path, options: PublishOptions, out: Path, previous: facts
             "--key"
         )
     return key_file
+
+
+def first_rows(release: Path, table: facts.Table) -> tuple[Mapping[str, Any], ...]:
+    """The first rows of a table, in the order of its key. release: the folder of the tables. Raises ArrowException."""
+    import pyarrow.parquet as pq
+
+    rows: list[dict[str, Any]] = []
+    for file in table.files:
+        with pq.ParquetFile(release / file.path) as parquet:
+            rows += next(parquet.iter_batches(facts.FIRST_ROWS)).to_pylist()
+        if len(rows) >= facts.FIRST_ROWS:
+            break
+    return tuple({name: _as_json(value) for name, value in row.items()} for row in rows[: facts.FIRST_ROWS])
+
+
+def _as_json(value: Any) -> Any:
+    """A value as JSON has it, which knows no infinite number."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _refuse_unknown(option: str, names: Sequence[str], known: Sequence[str]) -> None:
@@ -407,7 +426,7 @@ class _Publishing:
         return facts.Release(
             about=request.about(self.statements, versions.FIRST, published),
             schema_version=schema.SCHEMA_VERSION,
-            software=provenance.SOFTWARE,
+            software=facts.SOFTWARE,
             tables=written,
             runs=tuple(sorted(runs, key=lambda run: run["run_id"])),
             windows_ns={self.anonymiser.name(run_id): self.window_ns or ns for run_id, ns in self.windows_ns.items()},
@@ -418,15 +437,15 @@ class _Publishing:
             captures=captures,
             flagged=self.flagged,
             options=self.shaped_by,
-            samples={table.name: samples.first_rows(data, table) for table in written},
+            samples={table.name: first_rows(data, table) for table in written},
             figure=self._figure(data, scratch),
             previous=self.previous.about.version if self.previous else None,
         )
 
     def _figure(self, data: Path, scratch: Path) -> tuple[Mapping[str, Any], ...]:
         """The figure's rows, of the tables as they are written."""
-        with tables.dataset(data, [], self.options.threads, scratch / "figure") as release:
-            return samples.figure(release)
+        with checks.with_little_memory(data, [], self.options.threads, scratch / "figure") as release:
+            return tuple(release.query("pair_volume", runs=facts.FIGURE_RUNS, hosts=facts.FIGURE_HOSTS).to_dicts())
 
     def _with_version(
         self, release: facts.Release, data: Path, scratch: Path

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.release import facts, placeholders, versions
+from ddnn_traces.release import facts, placeholders
 from ddnn_traces.text import nearest, one_line, without_bidi
 from ddnn_traces.text_files import MOST_DOCUMENT, is_missing, read_text, read_toml
 
@@ -213,7 +213,7 @@ def _check(stated: Statements, file: str) -> None:
     import jsonschema
 
     where = f"{file}: " if file else ""
-    rules = versions.rules()["properties"]["about"]["properties"]
+    rules = facts.rules()["properties"]["about"]["properties"]
     _check_keys(stated, facts.About, where)
     for name, kind in (("creators", facts.Person), ("papers", facts.Publication)):
         for entry in _tables(stated.get(name)):

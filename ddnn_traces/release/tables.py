@@ -15,7 +15,6 @@ and nothing has to be pickled, imported again or ended.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +30,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import facts
 from ddnn_traces.store import schema
 from ddnn_traces.store.parquet import annotated, encodings, part, row_groups
@@ -46,8 +44,6 @@ ROW_GROUP_ROWS = 1 << 20
 FILE_ROWS = 1 << 22
 _BATCH_ROWS = 1 << 17
 _PREFIX = b"ddnn_traces."
-#: Memory for queries of a dataset, MB.
-_QUERY_MB = 1000
 #: Bytes of rows that are sorted in memory; more go through a file.
 _IN_MEMORY = 256 << 20
 
@@ -73,20 +69,6 @@ class Progress:
 
 class _StoppedError(Exception):
     """Another thread failed, or the user interrupted."""
-
-
-@contextlib.contextmanager
-def dataset(where: str | Path, runs: list[str], threads: int, spill: Path, at_once: int = 1) -> Iterator[Dataset]:
-    """A dataset, or some runs of it, queried with 1 GB of memory. spill: folder for the rest, made when needed.
-
-    at_once: datasets that are open at the same time, and share memory and threads.
-    """
-    with Dataset(where, runs or None) as opened:
-        opened.sql_arrow(
-            f"SET memory_limit = '{_QUERY_MB // at_once}MB'; SET threads = {max(1, threads // at_once)}; "
-            f"SET temp_directory = {sql_literal(str(spill))}"
-        )
-        yield opened
 
 
 def sources(dataset: Path, runs: Sequence[str], tables: Sequence[str]) -> list[Source]:
@@ -370,15 +352,8 @@ class Unsorted(Exception):
     """Rows are not in the order of the key."""
 
 
-class Repeated(Exception):
-    """Two rows have the same key."""
-
-
-def in_order(batches: Iterator[pa.RecordBatch], key: Sequence[str], unique: bool = False) -> Iterator[pa.RecordBatch]:
-    """The same batches; raises Unsorted at the first row that is less than the one before it. Nulls come last.
-
-    unique: also raises Repeated at a row with the key of the one before it, null being equal to null.
-    """
+def in_order(batches: Iterator[pa.RecordBatch], key: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The same batches; raises Unsorted at the first row that is less than the one before it. Nulls come last."""
     last: list[pa.RecordBatch] = []
     for batch in batches:
         if batch.num_rows:
@@ -386,8 +361,6 @@ def in_order(batches: Iterator[pa.RecordBatch], key: Sequence[str], unique: bool
             numbers = [_in_numbers(column) for column in pa.Table.from_batches([*last, columns]).columns]
             if _descends(numbers):
                 raise Unsorted
-            if unique and numbers and np.any(np.logical_and.reduce([one[1:] == one[:-1] for one in numbers])):
-                raise Repeated
             last = [columns.slice(columns.num_rows - 1)]
             yield batch
 

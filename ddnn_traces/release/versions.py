@@ -13,16 +13,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ddnn_traces.errors import PublishError, UsageError
 from ddnn_traces.release import facts
-from ddnn_traces.store import layout, schema
+from ddnn_traces.store import schema
 from ddnn_traces.store.whole_files import no_space
 from ddnn_traces.text import counted, listed, sql_literal
-from ddnn_traces.text_files import MOST_LOG, read_text
 
 FIRST = "1.0.0"
 _SEMANTIC = re.compile(
@@ -83,43 +81,12 @@ def digest(release: facts.Release) -> str:
     return hashlib.sha256(facts.to_json(covered).encode()).hexdigest()
 
 
-@cache
-def rules() -> dict[str, Any]:
-    """The JSON schema of release.json. Shared: not to be changed."""
-    path = schema.shipped_folder("schemas") / "documents" / "release.json"
-    return dict(json.loads(path.read_text(encoding="utf-8")))
-
-
-def read(release: Path) -> facts.Release:
-    """The facts of a release folder (or bag). Raises UsageError where this program cannot read it as a release."""
-    import jsonschema
-
-    file = layout.content(release) / layout.RELEASE
-    again = "name the folder of a release, or publish again into a new one"
-    try:
-        text = read_text(file, MOST_LOG, UsageError)  # it names every run
-        document = json.loads(text)
-    except UsageError as error:
-        raise UsageError(f"{release}: not a release (no readable {layout.RELEASE}); {again}") from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file}: not JSON; {again}") from error
-    version = document.get("format_version") if isinstance(document, dict) else None
-    if isinstance(version, int) and version != facts.FORMAT_VERSION:
-        step = "update it" if version > facts.FORMAT_VERSION else "use the version that made it"
-        raise UsageError(f"{file}: has format version {version}, this program reads {facts.FORMAT_VERSION}; {step}")
-    wrong = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(rules()).iter_errors(document))
-    if wrong is not None:
-        where = "/".join(map(str, wrong.absolute_path)) or "it"
-        raise UsageError(f"{file}: {where} is not valid ({wrong.message[:100]}); {again}")
-    return facts.from_json(text)
-
-
 def standing(out: Path) -> facts.Release | None:
     """The release that is at `out` already, if any. Raises PublishError for anything else but an empty folder."""
     if not out.is_symlink() and (not out.exists() or (out.is_dir() and not any(out.iterdir()))):
         return None
     try:
-        return read(out)
+        return facts.read(out)
     except UsageError as error:
         raise PublishError(f"{out}: exists and is not a release of this program; choose another --out") from error
 

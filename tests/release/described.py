@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 
 import ddnn_traces
 from ddnn_traces.query import views
-from ddnn_traces.release import descriptions, facts, samples
+from ddnn_traces.release import descriptions, facts
+from ddnn_traces.release.publish import first_rows
 from ddnn_traces.store import layout, parquet, schema
 
 ABOUT = facts.About(
@@ -102,7 +103,7 @@ def release(folder: Path, about: facts.About = ABOUT, **changes: Any) -> facts.R
         provenance=steps,
         anonymisation=hidden,
         figure=traffic(names[0]) if names else (),
-        samples={table.name: samples.first_rows(folder, table) for table in tables},
+        samples={table.name: first_rows(folder, table) for table in tables},
         digest="0" * 64,
     )
     return dataclasses.replace(made, **changes)

@@ -157,7 +157,7 @@ def test_another_key_is_another_release(small: Path, release: Path, tmp_path: Pa
     assert made.key_made
     assert made.key == tmp_path / "other.key"
     assert made.key.stat().st_mode & 0o777 == 0o600
-    mine, other = versions.read(release), made.release
+    mine, other = facts.read(release), made.release
     assert mine.anonymisation.key_id != other.anonymisation.key_id
     assert mine.digest != other.digest
 
@@ -202,7 +202,7 @@ def test_an_empty_folder_may_become_one(small: Path, tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     assert ddnn_traces.publish(small, tmp_path / "new", **ABOUT, runs=[RUN], tables=["flows"]).written
     assert json.loads((tmp_path / "new" / "dataset.json").read_text())["tables"] == ["runs", "flows"]
-    assert versions.read(tmp_path / "new").run_ids == [RUN]
+    assert facts.read(tmp_path / "new").run_ids == [RUN]
 
 
 @pytest.mark.parametrize(
@@ -419,7 +419,7 @@ def test_a_bag_is_valid(small: Path, release: Path, tmp_path: Path) -> None:
     bag.validate()
     assert bag.info["Bagging-Date"] == "2026-01-31"
     assert layout.content(made.path) == tmp_path / "bag" / "data"
-    assert versions.read(made.path).options["bagit"] is True
+    assert facts.read(made.path).options["bagit"] is True
     path = tmp_path / "bag" / "data" / layout.CARD
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with pytest.raises(bagit.BagValidationError):

@@ -68,7 +68,7 @@ def test_croissant_with_addresses_is_tried_without_a_network(
     """Also where the copy that is tried has only some of the rows."""
     monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("verify used the network"))
     monkeypatch.setattr(descriptions, "MOST_ROWS", most_rows)
-    made = versions.read(folder)
+    made = facts.read(folder)
     made = dataclasses.replace(made, about=dataclasses.replace(made.about, files_url="https://traces.net/1.0.0"))
     made = dataclasses.replace(made, digest=versions.digest(made))
     (folder / layout.RELEASE).write_text(facts.to_json(made))

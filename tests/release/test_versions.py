@@ -146,7 +146,7 @@ def test_other_options_of_the_mapping_are_a_first_number(small: Path, release: P
 
 def test_another_schema_is_a_first_number(small: Path, release: Path, tmp_path: Path) -> None:
     shutil.copytree(release, tmp_path / "before")
-    document = versions.read(release)
+    document = facts.read(release)
     (tmp_path / "before" / layout.RELEASE).write_text(facts.to_json(dataclasses.replace(document, schema_version=1)))
     made = ddnn_traces.publish(small, tmp_path / "new", **ABOUT, previous=tmp_path / "before")
     assert made.release.about.version == "2.0.0"
@@ -158,7 +158,7 @@ def test_releases_of_others_are_not_trusted(small: Path, release: Path, tmp_path
     shutil.copytree(release, before)
     file = before / layout.RELEASE
     text = file.read_text()
-    path = versions.read(release).tables[0].files[0].path
+    path = facts.read(release).tables[0].files[0].path
     for wrong, expected in (
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
@@ -169,7 +169,7 @@ def test_releases_of_others_are_not_trusted(small: Path, release: Path, tmp_path
     ):
         file.write_text(wrong)
         with pytest.raises(UsageError, match=expected):
-            versions.read(before)
+            facts.read(before)
     outside = tmp_path / "outside.parquet"
     shutil.copy(release / path, outside)
     (before / path).unlink()

@@ -1,8 +1,11 @@
-"""Descriptions against release.json, which was found to be of the real files: this program makes each of them again.
+"""Descriptions against release.json, which was found to be of the real files, and against schemas/.
 
-Where this version published the release, each description must be the same text. In any case these values must be
-equal, as far as a format has them: title, version, date, licence, creators, columns with types and units, numbers of
-rows, and files with size and SHA-256.
+What a description must state is computed here: no maker of descriptions is asked, so that its mistakes are found. These
+values must be equal, as far as a format has them: title, version, date, licence, creators, columns with type, unit and
+meaning, numbers of rows, steps of the provenance, and files with size and SHA-256.
+
+The caller may name the maker as well (`Examined.maker`). Where this version published the release, each description
+must then be the same text, which finds what was changed afterwards and has no value of its own.
 """
 
 from __future__ import annotations
@@ -10,13 +13,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import pkgutil
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import unquote
 
-from ddnn_traces.release import descriptions, provenance
-from ddnn_traces.release.descriptions import croissant
-from ddnn_traces.release.verify.descriptions import front_matter, labels
+from ddnn_traces.release import facts
+from ddnn_traces.release.verify.descriptions import front_matter, labels, record_sets
 from ddnn_traces.release.verify.examined import (
     ASK,
     Examined,
@@ -30,41 +35,36 @@ from ddnn_traces.release.verify.examined import (
     shown,
     unless,
 )
-from ddnn_traces.store import layout
+from ddnn_traces.store import layout, schema
 from ddnn_traces.text import counted
 
 _MOST = 10
 
 
 def check_agreement(examined: Examined) -> Iterator[Finding]:
-    """Each description is the one that this program makes of release.json, in its text or at least in its values."""
+    """Each description has the values of release.json and schemas/, and the words of its maker, where that is named."""
     release = examined.release
-    if release.software == provenance.SOFTWARE:
-        right = descriptions.texts(release)
+    if examined.maker and release.software == facts.SOFTWARE:
+        made = pkgutil.resolve_name(examined.maker)(release)
         detail = f"word for word what this program makes of {layout.RELEASE}"
-        yield from unless(_other_texts(examined, right), passed("all descriptions", detail))
-    else:
-        detail = f"not compared word for word: made by {shown(release.software)}, this is {provenance.SOFTWARE}"
+        yield from unless(_other_texts(examined, made), passed("all descriptions", detail))
+    elif examined.maker:
+        detail = f"not compared word for word: made by {shown(release.software)}, this is {facts.SOFTWARE}"
         yield not_checked("all descriptions", detail)
-        right = {name: str(descriptions.MAKERS[name](release)) for name in _VALUES}
-    for name in _VALUES:
-        yield from _compare_values(examined, name, right[name])
+    for name in _READERS:
+        yield from _compare_values(examined, name)
 
 
-def _other_texts(examined: Examined, right: dict[str, str]) -> Iterator[Finding]:
-    for name, expected in right.items():
+def _other_texts(examined: Examined, made: dict[str, str]) -> Iterator[Finding]:
+    for name, expected in made.items():
         try:
             text = examined.text(name)
-            if text != expected and not (name == layout.FIGURE and _as_drawn(text, expected)):
+            # places of labels in a drawing depend on the fonts of the machine that drew it
+            if text != expected and not (name == layout.FIGURE and labels(text) == labels(expected)):
                 difference = _first_difference(name, text, expected)
                 yield failed(name, f"is not what {layout.RELEASE} makes of it: {difference}; {ASK}")
         except WrongError as error:
             yield failed(name, str(error))
-
-
-def _as_drawn(text: str, expected: str) -> bool:
-    """Whether two drawings show the same: places of labels depend on the fonts of the machine that drew them."""
-    return labels(text) == labels(expected)
 
 
 def _first_difference(name: str, text: str, right: str) -> str:
@@ -92,9 +92,10 @@ def _pointer(present: Any, right: Any) -> str | None:
     return None
 
 
-def _compare_values(examined: Examined, name: str, text: str) -> Iterator[Finding]:
+def _compare_values(examined: Examined, name: str) -> Iterator[Finding]:
+    parse, read = _READERS[name]
     try:
-        present, expected = _values(name, examined.text(name)), _values(name, text)
+        present, expected = read(parse(examined.text(name), name), examined.release)
     except WrongError as wrong:
         yield failed(name, str(wrong))
         return
@@ -114,91 +115,193 @@ def _compare_values(examined: Examined, name: str, text: str) -> Iterator[Findin
     yield from unless((failed(name, f"{what}; {ASK}") for what in wrong_ones[:_MOST]), right_ones)
 
 
-def _values(name: str, text: str) -> dict[str, Any]:
-    """The values that a description shares with others, by name. Raises WrongError; for a wrong shape KeyError, ..."""
-    parse, read = _VALUES[name]
-    return read(parse(text, name))
-
+# --- the values of each format: those that it states, and those that it must state
 
 _Document = dict[str, Any]
+_Values = tuple[_Document, _Document]
 
 
-def _shared(document: _Document, title: str, version: str, date: str, **more: Any) -> _Document:
-    """The values that every format has, by the names of theirs, and others."""
-    return {"title": document[title], "version": document[version], "date": document[date], **more}
+def _right(release: facts.Release, people: Callable[[str], Any] = str) -> _Document:
+    """What every format states. people: brings a name into the form in which it is compared."""
+    about = release.about
+    creators = [people(person.name) for person in about.creators]
+    stated = {"title": about.title, "version": about.version, "date": about.published}
+    return stated | {"licence": about.licence, "creators": creators}
 
 
-def _croissant(document: _Document) -> _Document:
-    splits = [one["data"] for one in document["recordSet"] if one["@id"] == croissant.SPLITS]
-    record_sets = [one for one in document["recordSet"] if one["@id"] != croissant.SPLITS]
-    columns = {
-        f"column {record_set['name']}.{column['name']}": (column["dataType"], column.get("unitText", ""))
-        for record_set in record_sets
-        for column in record_set["field"]
+def _words(name: str) -> list[str]:
+    """The words of a name in any order: formats write Family, Given."""
+    return sorted(re.findall(r"\w+", name))
+
+
+def _licence(address: str) -> str:
+    """The SPDX identifier in the address of a licence."""
+    return address.removeprefix("https://spdx.org/licenses/")
+
+
+def _columns(tables: dict[str, str], kind: str) -> _Document:
+    """Type, unit and text of each column. tables: by the names that the format gives them. kind: of schema.Type."""
+    return {
+        f"column {name}.{column.name}": (getattr(column.types, kind), column.unit, "")
+        for name, table in tables.items()
+        for column in schema.table(table).columns
     }
-    rows = {f"number of rows of {record_set['name']}": record_set["annotation"]["value"] for record_set in record_sets}
-    files = {
-        f"file {item['contentUrl']}": (item["contentSize"], item["sha256"])
-        for item in document["distribution"]
-        if item["@type"] == "cr:FileObject"
+
+
+def _column(table: str, name: str, kind: str, unit: str, text: str) -> tuple[str, str, str]:
+    """A column as found; its text only where it lacks the meaning, source or inaccuracy that schemas/ have."""
+    known = next((column for column in schema.table(table).columns if column.name == name), None)
+    has_all = known is not None and all(
+        part[1:] in text for part in (known.meaning, known.source, known.inaccuracy)
+    )  # the first letter may be a capital
+    return kind, unit, "" if has_all else text
+
+
+def _rows(release: facts.Release) -> _Document:
+    return {f"number of rows of {table.name}": table.rows for table in release.tables}
+
+
+def _files(release: facts.Release, size: str = "{}", digest: str = "{}") -> _Document:
+    """Size and SHA-256 of each file, as the format writes them."""
+    return {f"file {file.path}": (size.format(file.bytes), digest.format(file.sha256)) for file in release.files}
+
+
+#: The record set of the splits, and the terms of the specification for them.
+SPLITS = "splits"
+_SPLIT_TERMS = {"train": "cr:TrainingSplit", "validation": "cr:ValidationSplit", "test": "cr:TestSplit"}
+
+
+def _croissant(document: _Document, release: facts.Release) -> _Values:
+    tables = {name: table.name for name, (table, _) in record_sets(document, release).items()}
+    sets = [one for one in document["recordSet"] if one["@id"] != SPLITS]
+    rows: Counter[str] = Counter()
+    for one in sets:
+        rows[f"number of rows of {tables.get(one['name'], one['name'])}"] += one["annotation"]["value"]
+    licence = document["license"]
+    found = {
+        "title": document["name"],
+        "version": document["version"],
+        "date": document["datePublished"],
+        "licence": licence["name"] if isinstance(licence, dict) else _licence(licence),
+        "creators": [person["name"] for person in document["creator"]],
+        "splits": [[*row.values()] for one in document["recordSet"] if one["@id"] == SPLITS for row in one["data"]],
+        "steps": [step["prov:label"] for step in document.get("prov:wasGeneratedBy", [])],
+        "originals": {one["prov:label"] for one in document.get("prov:wasDerivedFrom", [])},
+        "personal information": document.get("rai:personalSensitiveInformation", []),
+        **rows,
+        **{
+            f"column {one['name']}.{column['name']}": _column(
+                tables.get(one["name"], "runs"),
+                column["name"],
+                column["dataType"],
+                column.get("unitText", ""),
+                column["description"],
+            )
+            for one in sets
+            for column in one["field"]
+        },
+        **{
+            f"file {item['name']}": (item["contentSize"], item["sha256"])
+            for item in document["distribution"]
+            if item["@type"] == "cr:FileObject"
+        },
     }
-    people = {"licence": document["license"], "creators": [person["name"] for person in document["creator"]]}
-    return _shared(document, "name", "version", "datePublished", splits=splits, **people, **columns, **rows, **files)
+    right = {
+        **_right(release),
+        "splits": [[split, _SPLIT_TERMS.get(split, "cr:Split")] for split in release.splits],
+        "steps": [step.text for step in release.provenance],
+        "originals": {name for step in release.provenance for name in step.inputs},
+        "personal information": [*filter(None, [release.about.sensitive]), *release.anonymisation.remaining],
+    }
+    return found, right | _rows(release) | _columns(tables, "croissant") | _files(release, "{} B")
 
 
-def _data_package(document: _Document) -> _Document:
+def _data_package(document: _Document, release: facts.Release) -> _Values:
     resources = document["resources"]
-    columns = {
-        f"column {resource['table']}.{column['name']}": (column["type"], column.get("unit", ""))
-        for resource in resources
-        for column in resource["schema"]["fields"]
-    }
-    rows = {f"number of rows of {resource['table']}": resource["rows"] for resource in resources}
     parts = [part for resource in resources for part in resource.get("parts", [resource])]
-    files = {f"file {part['path']}": (part["sizeInBytes"], part["hash"]) for part in parts}
-    creators = [person["title"] for person in document["contributors"] if "creator" in person["roles"]]
-    people = {"licence": document["licenses"][0]["name"], "creators": creators}
-    return _shared(document, "title", "version", "created", **people, **columns, **rows, **files)
+    found = {
+        "title": document["title"],
+        "version": document["version"],
+        "date": document["created"].removesuffix("T00:00:00Z"),
+        "licence": document["licenses"][0]["name"],
+        "creators": [person["title"] for person in document["contributors"] if "creator" in person["roles"]],
+        **{f"number of rows of {resource['table']}": resource["rows"] for resource in resources},
+        **{
+            f"column {resource['table']}.{column['name']}": _column(
+                resource["table"], column["name"], column["type"], column.get("unit", ""), column["description"]
+            )
+            for resource in resources
+            for column in resource["schema"]["fields"]
+        },
+        **{f"file {part['path']}": (str(part["sizeInBytes"]), part["hash"]) for part in parts},
+    }
+    columns = _columns({table.name: table.name for table in release.tables}, "data_package")
+    files = {f"file {file.path}": (str(file.bytes), f"sha256:{file.sha256}") for file in release.table_files}
+    return found, _right(release) | _rows(release) | columns | files
 
 
-def _ro_crate(document: _Document) -> _Document:
+def _ro_crate(document: _Document, release: facts.Release) -> _Values:
     entities = {entity["@id"]: entity for entity in document["@graph"]}
     root = entities["./"]
     people = root["author"] if isinstance(root["author"], list) else [root["author"]]
-    files = {
-        f"file {unquote(name)}": (entity["contentSize"], entity["sha256"])
-        for name, entity in entities.items()
-        if entity["@type"] == "File" and "sha256" in entity
+    found = {
+        "title": root["name"],
+        "version": root["version"],
+        "date": root["datePublished"],
+        "licence": entities[root["license"]["@id"]]["name"],
+        "creators": [entities[person["@id"]]["name"] for person in people],
+        "steps": [one["description"] for one in entities.values() if one["@type"] == "CreateAction"],
+        **{
+            f"file {unquote(name)}": (entity["contentSize"], entity["sha256"])
+            for name, entity in entities.items()
+            if entity["@type"] == "File" and "sha256" in entity
+        },
     }
-    licence = entities[root["license"]["@id"]]["name"]
-    creators = [entities[person["@id"]]["name"] for person in people]
-    return _shared(root, "name", "version", "datePublished", licence=licence, creators=creators, **files)
+    return found, _right(release) | {"steps": [step.text for step in release.provenance]} | _files(release)
 
 
-def _datacite(document: _Document) -> _Document:
-    flat = {
+def _datacite(document: _Document, release: facts.Release) -> _Values:
+    rights = document["rightsList"][0]
+    found = {
         "title": document["titles"][0]["title"],
         "version": document["version"],
         "date": next(date["date"] for date in document["dates"] if date["dateType"] == "Issued"),
+        "licence": rights.get("rightsIdentifier", rights["rights"]),
+        "creators": [_words(person["name"]) for person in document["creators"]],
     }
-    return flat | {"licence": document["rightsList"][0].get("rightsIdentifier", document["rightsList"][0]["rights"])}
+    return found, _right(release, _words)
 
 
-def _citation(document: _Document) -> _Document:
-    return _shared(document, "title", "version", "date-released", licence=document.get("license"))  # of SPDX's only
+def _citation(document: _Document, release: facts.Release) -> _Values:
+    names = ("given-names", "family-names", "name")
+    found = {
+        "title": document["title"],
+        "version": document["version"],
+        "date": document["date-released"],
+        "licence": document.get("license"),
+        "creators": [_words(" ".join(author.get(name, "") for name in names)) for author in document["authors"]],
+    }
+    right = _right(release, _words)
+    is_own = release.about.licence.startswith("LicenseRef-")  # the format has SPDX's identifiers only
+    return found, right | ({"licence": None} if is_own else {})
 
 
-def _card(document: _Document) -> _Document:
+def _card(document: _Document, release: facts.Release) -> _Values:
     columns = {
         f"column {table['config_name']}.{column['name']}": column["dtype"]
         for table in document.get("dataset_info", [])
         for column in table["features"]
     }
-    return {"title": document["pretty_name"], **columns}
+    right = {
+        f"column {table.name}.{column.name}": column.types.hub
+        for table in release.tables
+        for column in schema.table(table.name).columns
+    }
+    return {"title": document["pretty_name"], **columns}, {"title": release.about.title, **right}
 
 
 #: How each description is parsed, and its values.
-_VALUES: dict[str, tuple[Callable[[str, str], _Document], Callable[[_Document], dict[str, Any]]]] = {
+_READERS: dict[str, tuple[Callable[[str, str], _Document], Callable[[_Document, facts.Release], _Values]]] = {
     layout.CROISSANT: (parse_json, _croissant),
     layout.DATA_PACKAGE: (parse_json, _data_package),
     layout.RO_CRATE: (parse_json, _ro_crate),

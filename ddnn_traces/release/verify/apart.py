@@ -72,7 +72,7 @@ def _process(examined: Examined, done: list[str]) -> Iterator[subprocess.Popen[s
     """A process that makes the checks after those that are done; it does not outlive the block."""
     archive = str(examined.archive) if examined.archive else None
     paths = {"folder": str(examined.folder), "scratch": str(examined.scratch), "archive": archive}
-    given = json.dumps({**paths, "jobs": examined.jobs, "fast": examined.fast, "done": done})
+    given = json.dumps({**paths, "jobs": examined.jobs, "fast": examined.fast, "maker": examined.maker, "done": done})
     call = [sys.executable, "-c", _CODE, json.dumps(sys.path), given]
     process = subprocess.Popen(call, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     try:

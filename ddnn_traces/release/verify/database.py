@@ -1,8 +1,9 @@
-"""traces.duckdb: its views are those that this program makes, and return the release's rows.
+"""traces.duckdb: its views are those of schemas/ and queries/, and return the release's rows.
 
-The file must be, byte for byte, what this program makes. Where another version of the program or of DuckDB made it, its
-definitions are compared instead. A view is SQL from others, which could read any file or run without end: none is run.
-Of a release that another version made, a definition that differs may only read the release's tables.
+The file must also be, byte for byte, what this program makes: nothing is hidden in it. Where another version of the
+program or of DuckDB made it, the definitions alone are compared. A view is SQL from others, which could read any file
+or run without end: none is run. Of a release that another version made, a definition that differs may only read the
+release's tables.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ddnn_traces.query import views
-from ddnn_traces.release import facts, provenance
+from ddnn_traces.query import catalogue, views
+from ddnn_traces.release import facts
 from ddnn_traces.release.verify.examined import (
     Examined,
     Finding,
@@ -31,7 +32,8 @@ from ddnn_traces.release.verify.examined import (
 )
 from ddnn_traces.store import layout, schema
 from ddnn_traces.store.parquet import part
-from ddnn_traces.text import counted, sql_literal
+from ddnn_traces.text import counted, listed, sql_literal
+from ddnn_traces.version import __version__
 
 if TYPE_CHECKING:
     import duckdb
@@ -70,17 +72,20 @@ def check_database(examined: Examined) -> Iterator[Finding]:
         raise WrongError(f"{views.FILE} is missing; {_AGAIN}")
     if file.stat().st_size > _LARGEST:
         raise WrongError(f"{views.FILE} has {file.stat().st_size:,} bytes, too many for definitions; {_AGAIN}")
-    made = examined.scratch / "made.duckdb"
-    views.write_relative(made, _empty(examined, tables), tables)  # definitions do not depend on the rows of tables
-    with duckdb.connect(str(made), read_only=True) as connection:
-        right = _definitions(connection)
-        differing = []
-        if filecmp.cmp(file, made, shallow=False):
+    own = examined.scratch / "own.duckdb"
+    with views.new_file(own) as connection:  # DuckDB writes SQL otherwise after it was stored
+        _define(connection, _empty(examined, tables), tables)
+    with duckdb.connect(str(own), read_only=True) as connection:
+        right, (found, uncommented) = _definitions(connection), _found(examined, file)
+        if uncommented and release.software == facts.SOFTWARE:
+            yield failed(views.FILE, f"{listed(uncommented, 3)} have another comment than schemas/; {_AGAIN}")
+        differing = _differing(found, right)
+        made = examined.scratch / "made.duckdb"
+        views.write_relative(made, _empty(examined, tables), tables)  # definitions do not depend on the rows of tables
+        if not differing and filecmp.cmp(file, made, shallow=False):
             detail = f"{counted(len(right), 'definition')}, byte for byte as this program writes them"
             yield passed(views.FILE, detail)
         else:
-            found = _found(examined, file)
-            differing = _differing(found, right)
             yield from _judged(connection, found, right, differing, release)
             yield from _judged_bytes(file.read_bytes(), made.read_bytes(), bool(differing), release)
         _search_in(connection, examined.content.absolute())
@@ -89,8 +94,40 @@ def check_database(examined: Examined) -> Iterator[Finding]:
             yield from unless(wrong, passed("rows", f"as many in each view as {layout.RELEASE} states"))
 
 
-def _found(examined: Examined, file: Path) -> _Defined:
-    """The definitions in the release's file. Raises WrongError."""
+def _define(connection: duckdb.DuckDBPyConnection, folder: Path, tables: list[str]) -> None:
+    """What the file must define, from schemas/ and queries/ alone: a view of each table, a view or macro of each query.
+
+    folder: has a file of each of the tables; the others are empty.
+    """
+    _search_in(connection, folder)
+    connection.execute("BEGIN")
+    for table in schema.tables():
+        columns = ", ".join(f'"{column.name}" {column.types.duckdb}' for column in table.columns)
+        connection.execute(f"CREATE TABLE {table.name} ({columns})")  # to bind queries to an empty table is faster
+    for query in catalogue.catalogue().values():
+        body = query.sql.strip().removesuffix(";")
+        if query.params:
+            body = re.sub(r"\$(\w+)", r"\1", body)
+            defaults = ", ".join(f"{param.name} := {_default(param.default)}" for param in query.params)
+            connection.execute(f"CREATE MACRO {query.name}({defaults}) AS TABLE {body}")
+        else:
+            connection.execute(f"CREATE VIEW {query.name} AS {body}")
+    for table in schema.tables():
+        connection.execute(f"DROP TABLE {table.name}")
+        names = ", ".join(f'"{column.name}"' for column in table.columns)
+        source = f"SELECT {names} FROM read_parquet('{table.name}/*.parquet', hive_partitioning = false)"
+        nulls = ", ".join(f'NULL::{column.types.duckdb} AS "{column.name}"' for column in table.columns)
+        empty = f"SELECT {nulls} WHERE false"
+        connection.execute(f"CREATE VIEW {table.name} AS {source if table.name in tables else empty}")
+    connection.execute(f"CREATE SCHEMA ddnn_traces; CREATE VIEW {_ABOUT} AS SELECT '{__version__}' AS version; COMMIT")
+
+
+def _default(value: Any) -> str:
+    return "NULL" if value is None else sql_literal(value) if isinstance(value, str) else repr(value)
+
+
+def _found(examined: Examined, file: Path) -> tuple[_Defined, list[str]]:
+    """The definitions in the release's file, and the columns with wrong comments. Raises WrongError."""
     import duckdb
 
     copy = examined.scratch / views.FILE  # DuckDB follows links, and parses a question mark in a path
@@ -98,7 +135,7 @@ def _found(examined: Examined, file: Path) -> _Defined:
     closed: dict[str, Any] = {"enable_external_access": "false", "autoload_known_extensions": "false", "threads": "1"}
     try:
         with duckdb.connect(str(copy), read_only=True, config=closed) as connection:
-            return _definitions(connection)
+            return _definitions(connection), _wrong_comments(connection)
     except duckdb.Error as error:
         raise WrongError(f"{views.FILE} cannot be opened ({shown(error)}); {_AGAIN}") from None
 
@@ -126,14 +163,14 @@ def _judged_bytes(found: bytes, made: bytes, differs: bool, release: facts.Relea
         return
     writer, own = found[_WRITER].rstrip(b"\0").decode(errors="replace"), made[_WRITER].rstrip(b"\0").decode()
     # elsewhere DuckDB may write the same definitions in another order (its C++ library has other hash tables)
-    same_makers = (writer, release.software) == (own, provenance.SOFTWARE) and sys.platform == "linux"
+    same_makers = (writer, release.software) == (own, facts.SOFTWARE) and sys.platform == "linux"
     if same_makers and not differs:
         detail = f"has other bytes than DuckDB {own} makes of its definitions, so that something else is in it"
         yield failed(views.FILE, f"{detail}; {_AGAIN}")
     elif not same_makers:
         detail = (
             f"{views.FILE} is of DuckDB {shown(writer)} and {shown(release.software)}, this is DuckDB {own} and "
-            f"{provenance.SOFTWARE}: its definitions and its length were compared, not its bytes"
+            f"{facts.SOFTWARE}: its definitions and its length were compared, not its bytes"
         )
         yield not_checked("bytes", detail)
 
@@ -151,6 +188,18 @@ def _empty(examined: Examined, tables: list[str]) -> Path:
         (folder / name).mkdir(parents=True, exist_ok=True)
         pq.write_table(schema.table(name).arrow().empty_table(), folder / part(name, 0))
     return folder
+
+
+def _wrong_comments(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """Columns of tables whose comments are not their meaning and unit."""
+    columns = "SELECT table_name || '.' || column_name, comment FROM duckdb_columns() WHERE NOT internal"
+    found = dict(connection.execute(columns).fetchall())
+    right = {
+        f"{table.name}.{column.name}": column.meaning + (f" [{column.unit}]" if column.unit else "")
+        for table in schema.tables()
+        for column in table.columns
+    }
+    return [name for name, comment in right.items() if found.get(name) != comment]
 
 
 def _differing(found: _Defined, right: _Defined) -> list[str]:
@@ -178,13 +227,13 @@ def _judged(
         reason = next(filter(None, (harm(connection, one.sql, known) for one in found.get(name, []))), "")
         if reason:
             reason = f": it {shown(reason)}"
-        elif release.software != provenance.SOFTWARE and name not in {*schema.TABLES, _ABOUT}:
+        elif release.software != facts.SOFTWARE and name not in {*schema.TABLES, _ABOUT}:
             unknown.append(name)
             continue
         yield failed(name, f"{views.FILE}: {shown(name)}: not defined as this program defines it{reason}; {_AGAIN}")
     if unknown:
         detail = (
-            f"{shown(', '.join(unknown))}: not defined as in this {provenance.SOFTWARE}; {layout.RELEASE} names "
+            f"{shown(', '.join(unknown))}: not defined as in this {facts.SOFTWARE}; {layout.RELEASE} names "
             f"{shown(release.software)} as its maker; they read nothing but the release's tables; "
             "whether their results are right was not checked: do not rely on them"
         )

@@ -7,16 +7,16 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import quote
 from xml.etree import ElementTree
 
-from ddnn_traces.errors import UsageError, needs_extra
+from ddnn_traces.errors import needs_extra
 from ddnn_traces.release import facts
-from ddnn_traces.release.descriptions import citation, croissant, documents, shared, workloads
 from ddnn_traces.release.verify.examined import (
     ASK,
     Examined,
@@ -29,6 +29,7 @@ from ddnn_traces.release.verify.examined import (
     unless,
 )
 from ddnn_traces.store import layout, schema
+from ddnn_traces.store.places.place import is_safe
 from ddnn_traces.store.whole_files import sha256_of
 from ddnn_traces.text import counted, listed
 
@@ -124,28 +125,64 @@ def check_croissant(examined: Examined) -> Iterator[Finding]:
     warnings = len(dataset.metadata.ctx.issues.warnings)
     yield passed("document", f"valid ({warnings} warnings)")
     named = {record_set.get("@id") for record_set in document["recordSet"]}
-    for records in croissant.record_sets(examined.release):
-        if records.name not in named:
-            yield failed(records.name, f"has no record set; {ASK}")
+    for name, (table, its_files) in record_sets(document, examined.release).items():
+        if name not in named:
+            yield failed(name, f"has no record set; {ASK}")
             continue
-        files = [small.folder / one.path for one in records.files if one.path in small.files]
+        files = [small.folder / one.path for one in its_files if one.path in small.files]
         if not files:
             continue
         try:
-            loaded = list(dataset.records(records.name))
+            loaded = list(dataset.records(name))
         except Exception as error:  # as above
-            yield failed(records.name, f"mlcroissant cannot load it ({shown(error)}); {ASK}")
+            yield failed(name, f"mlcroissant cannot load it ({shown(error)}); {ASK}")
             continue
-        if wrong := _difference(loaded, files, records):
-            yield failed(records.name, f"{wrong}; {ASK}")
+        if wrong := _difference(loaded, files, name, table.name):
+            yield failed(name, f"{wrong}; {ASK}")
         else:
-            yield passed(records.name, f"loads the rows of the Parquet files ({small.extent}: {len(loaded):,})")
+            yield passed(name, f"loads the rows of the Parquet files ({small.extent}: {len(loaded):,})")
+
+
+def record_sets(
+    document: dict[str, Any], release: facts.Release
+) -> dict[str, tuple[facts.Table, tuple[facts.TableFile, ...]]]:
+    """Table and files of each record set that croissant.json must have.
+
+    As mlcroissant reads a file set only from a folder, a table of several files at addresses has a record set for each.
+    """
+    in_folder = any(item.get("@type") == "cr:FileSet" for item in document["distribution"])
+    found: dict[str, tuple[facts.Table, tuple[facts.TableFile, ...]]] = {}
+    for table in release.tables:
+        if in_folder or len(table.files) == 1:
+            found[table.name] = (table, table.files)
+        else:
+            found |= {f"{table.name}.{PurePosixPath(file.path).stem}": (table, (file,)) for file in table.files}
+    return found
+
+
+def _paths(document: dict[str, Any], release: facts.Release) -> dict[str, str]:
+    """Paths of the files by their addresses in croissant.json: all below the same one, which release.json allows.
+
+    A repository's page holds no files, so that the url need not be their address.
+    """
+    about = release.about
+    if about.files_url is not None or about.url is None:
+        bases = {"" if about.files_url in (None, ".") else f"{about.files_url.rstrip('/')}/"}
+    else:
+        name = "/".join(about.url.rstrip("/").split("/")[-2:])
+        bases = {
+            "",
+            f"{about.url.rstrip('/')}/",
+            f"https://huggingface.co/datasets/{name}/resolve/v{about.version}/",
+        }
+    found = {base: {base + (quote(f.path) if base else f.path): f.path for f in release.files} for base in bases}
+    objects = [one.get("contentUrl") for one in document["distribution"] if one.get("@type") == "cr:FileObject"]
+    return next((paths for paths in found.values() if objects and objects[0] in paths), found[min(bases)])
 
 
 def _at_hand(document: dict[str, Any], release: facts.Release, small: Trial) -> dict[str, Any]:
     """The document with the files of the small copy instead of those at their addresses: nothing is downloaded."""
-    place = shared.files_url(release.about)
-    paths = {croissant.content_url(place, file): file.path for file in release.files}
+    paths = _paths(document, release)
     distribution = []
     for item in document["distribution"]:
         path = paths.get(item.get("contentUrl"))
@@ -166,16 +203,16 @@ def _refuse_elsewhere(document: dict[str, Any], examined: Examined) -> None:
         raise WrongError(f"its context is not inlined, so that reading it would fetch one; {ASK}")
     if sum("@context" in one for one in every) > 1:
         raise WrongError(f"has a context inside, which is not read; {ASK}")
-    place = shared.files_url(examined.release.about)
-    known = {croissant.content_url(place, file) for file in examined.release.files}
-    patterns = {shared.pattern(table) for table in schema.TABLES}
-    for item in _objects(document, "distribution"):
+    distribution = _objects(document, "distribution")
+    known = _paths(document, examined.release).keys()
+    patterns = {f"{table}/*.parquet" for table in schema.TABLES}
+    for item in distribution:
         kind = item.get("@type")
         fine = item.get("contentUrl") in known if kind == "cr:FileObject" else item.get("includes") in patterns
         if kind not in ("cr:FileObject", "cr:FileSet") or not fine or "containedIn" in item:
             raise WrongError(f"{shown(item.get('@id'))} is not a file of the release, so nothing was loaded; {ASK}")
     for record_set in _objects(document, "recordSet"):
-        if record_set.get("@id") == croissant.SPLITS and not any("source" in column for column in record_set["field"]):
+        if record_set.get("@id") == "splits" and not any("source" in column for column in record_set["field"]):
             continue  # its data are in the document
         for column in _objects(record_set, "field"):
             source = column.get("source")
@@ -199,19 +236,19 @@ def _every_object(item: Any) -> Iterator[dict[str, Any]]:
         yield from _every_object(value)
 
 
-def _difference(loaded: list[dict[str, Any]], files: Sequence[Path], records: croissant.Records) -> str:
+def _difference(loaded: list[dict[str, Any]], files: Sequence[Path], name: str, table: str) -> str:
     """How the records differ from the rows of the files, in whatever order; '' where they do not."""
     import pyarrow.parquet as pq
 
-    columns = [column.name for column in schema.table(records.table.name).columns]
+    columns = [column.name for column in schema.table(table).columns]
     rows: Counter[tuple[Any, ...]] = Counter()
     for path in files:
         for row in pq.read_table(path, partitioning=None).select(columns).to_pylist():
-            rows[tuple(_comparable(row[name]) for name in columns)] += 1
-    names = [f"{records.name}/{name}" for name in columns]
+            rows[tuple(_comparable(row[column]) for column in columns)] += 1
+    names = [f"{name}/{column}" for column in columns]
     if loaded and set(loaded[0]) != set(names):
         return f"mlcroissant loads other columns ({shown(', '.join(sorted(set(loaded[0]) ^ set(names))))})"
-    found = Counter(tuple(_comparable(record[name]) for name in names) for record in loaded)
+    found = Counter(tuple(_comparable(record[column]) for column in names) for record in loaded)
     if found == rows:
         return ""
     odd, lacking = sum((found - rows).values()), sum((rows - found).values())
@@ -348,7 +385,7 @@ def check_citation(examined: Examined) -> Iterator[Finding]:
     import jsonschema
 
     document = parse_yaml(examined.text(layout.CITATION), layout.CITATION)
-    rules = shared.data_file("citation_schema.json")  # the format's own (CC-BY-4.0)
+    rules = json.loads(Path(__file__).with_name("citation_schema.json").read_text())  # the format's own (CC-BY-4.0)
     _refuse_unfit(document, jsonschema.validators.validator_for(rules)(rules))
     yield passed(layout.CITATION, "follows the schema of CFF 1.2.0")
 
@@ -373,6 +410,8 @@ def check_card(examined: Examined) -> Iterator[Finding]:
     wrong = sorted(name for name in found.keys() | right.keys() if found.get(name) != right.get(name))
     if wrong:
         raise WrongError(f"its configs do not have the files of {shown(', '.join(wrong))}; {ASK}")
+    about = release.about
+    _refuse_lacking(release, examined.text(layout.CARD), (about.title, about.version, about.published, about.licence))
     yield passed(layout.CARD, f"{counted(len(found), 'config')} with the tables' files")
 
 
@@ -386,45 +425,80 @@ def _files_of_splits(release: facts.Release, table: facts.Table) -> dict[str, li
 
 
 def check_licence(examined: Examined) -> Iterator[Finding]:
-    """LICENSE is the text of the licence that release.json names."""
-    release = examined.release
+    """LICENSE is the text of the licence that release.json names, with year and holders in their places."""
+    about = examined.release.about
     text = examined.text(layout.LICENCE)
-    try:
-        right = citation.licence(release)
-    except UsageError as error:
-        raise WrongError(f"{shown(error)}") from None
-    if text != right:
-        raise WrongError(f"is not the text of {shown(release.about.licence)}; {ASK}")
-    yield passed(layout.LICENCE, f"the text of {shown(release.about.licence)}")
+    right = about.licence_text
+    if right is None:
+        known = Path(facts.__file__).with_name("licences") / f"{about.licence}.txt"  # of the SPDX licence list
+        if not is_safe(about.licence) or not known.is_file():
+            raise WrongError(f"no text of the licence {shown(about.licence)} is known here; {ASK}")
+        right = known.read_text(encoding="utf-8")
+    places = {"<year>": about.published[:4], "<copyright holders>": ", ".join(one.name for one in about.creators)}
+    parts = re.split("(<year>|<copyright holders>)", right) if about.licence_text is None else [right]
+    if text.strip() != "".join(places.get(part, part) for part in parts).strip():
+        raise WrongError(f"is not the text of {shown(about.licence)}; {ASK}")
+    yield passed(layout.LICENCE, f"the text of {shown(about.licence)}")
+
+
+def _flat(text: object) -> str:
+    """A text without Markdown's escapes, code marks and line ends."""
+    return " ".join(re.sub(r"[\\`]", "", str(text)).split())
+
+
+def _cells(text: str) -> Iterator[list[str]]:
+    """The cells of each row of its tables."""
+    for line in text.splitlines():
+        if line.startswith("| "):
+            yield [_flat(cell) for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def _refuse_lacking(release: facts.Release, text: str, needed: Iterable[str]) -> None:
+    """Raise WrongError for a document that lacks one of these texts, or a table with its number of rows."""
+    flat = _flat(text)
+    if lacking := [one for one in needed if _flat(one) not in flat]:
+        raise WrongError(f"does not state {shown(lacking[0])!r}; {ASK}")
+    numbers = {cells[0]: cells for cells in reversed(list(_cells(text)))}
+    for table in release.tables:
+        if f"{table.rows:,}" not in numbers.get(table.name, ()):
+            raise WrongError(f"does not state the {counted(table.rows, 'row')} of {table.name}; {ASK}")
 
 
 def check_datasheet(examined: Examined) -> Iterator[Finding]:
-    """The datasheet names every run that was published although it fails data checks."""
+    """The datasheet has the steps, what was removed and what remains, and every run that fails data checks."""
     release = examined.release
     text = examined.text(layout.DATASHEET)
     if not text.strip():
         raise WrongError(f"is empty; {ASK}")
-    lacking = [run_id for run_id in release.flagged if run_id not in text.replace("\\", "")]
+    about, done = release.about, release.anonymisation
+    lacking = [run_id for run_id in release.flagged if _flat(run_id) not in _flat(text)]
     if lacking:
         raise WrongError(f"does not state that {shown(', '.join(lacking))} fails data checks; {ASK}")
+    own = [about.motivation, about.collection, about.uses, about.limitations, about.sensitive]
+    steps = [step.text for step in release.provenance]
+    needed = [about.title, about.licence, *filter(None, own), *done.removed, *done.remaining, *steps]
+    _refuse_lacking(release, text, needed)
     yield passed(layout.DATASHEET, f"names {counted(len(release.flagged), 'flagged run')}")
 
 
 def check_dictionary(examined: Examined) -> Iterator[Finding]:
-    """DICTIONARY.md has every column of every table, with its type and unit, below the table's heading."""
-    sections = {
-        part.partition("\n")[0].strip(): set(part.splitlines())
-        for part in examined.text(layout.DICTIONARY).split("\n## ")
-    }
-    wanted = [(table.name, column) for table in examined.release.tables for column in schema.table(table.name).columns]
-    lacking = [
-        f"{table}.{column.name}"
-        for table, column in wanted
-        if not any(line.startswith(documents.row_of(column)) for line in sections.get(table, ()))
-    ]
+    """DICTIONARY.md has every column of every table, with type, unit and meaning, below the table's heading."""
+    sections = {part.partition("\n")[0]: part for part in examined.text(layout.DICTIONARY).split("\n## ")}
+    lacking = []
+    for table in examined.release.tables:
+        section = sections.get(table.name, "")
+        if f"{counted(table.rows, 'row')}. Key" not in section:
+            lacking.append(f"the {counted(table.rows, 'row')} of {table.name}")
+        rows = {cells[0]: cells for cells in _cells(section)}
+        for column in schema.table(table.name).columns:
+            right = [column.name, column.type + ", never null" * (not column.nullable), _flat(column.unit)]
+            found = rows.get(column.name, [])
+            if found[:3] != right or _flat(column.meaning)[1:] not in found[3]:
+                lacking.append(f"{table.name}.{column.name}")
     if lacking:
-        raise WrongError(f"lacks {listed(lacking, 5)}, or has another type or unit; {ASK}")
-    yield passed(layout.DICTIONARY, f"has {counted(len(wanted), 'column')} with type and unit")
+        raise WrongError(f"lacks {listed(lacking, 5)}, or has another type, unit or meaning; {ASK}")
+    columns = sum(len(schema.table(table.name).columns) for table in examined.release.tables)
+    yield passed(layout.DICTIONARY, f"has {counted(columns, 'column')} with type and unit")
 
 
 #: Elements of a drawing that cannot load or run anything.
@@ -433,13 +507,16 @@ _DRAWN = {
     "title", "desc",
 }  # fmt: skip
 _SVG = "{http://www.w3.org/2000/svg}"
+_VOLUME = re.compile(r"sender: (\S+); receiver: (\S+); bytes on the wire: ([\d,]+);.* run: (.+)")
 
 
 def check_figure(examined: Examined) -> Iterator[Finding]:
-    """traffic.svg is a drawing, in which nothing runs, and which loads nothing."""
-    if not examined.release.figure:
+    """traffic.svg is a drawing of the rows in release.json, in which nothing runs, and which loads nothing."""
+    release = examined.release
+    if not release.figure:
         return
-    elements = _elements(examined.text(layout.FIGURE))
+    text = examined.text(layout.FIGURE)
+    elements = _elements(text)
     for element in elements:
         name = element.tag.removeprefix(_SVG)
         if not element.tag.startswith(_SVG) or name not in _DRAWN:
@@ -449,6 +526,11 @@ def check_figure(examined: Examined) -> Iterator[Finding]:
                 continue
             if key.lower().startswith("on") or "href" in key or re.search(r"url\((?!#)|javascript:", value, re.I):
                 raise WrongError(f"has an attribute {shown(key)} that could load or run something; {ASK}")
+    drawn = {found.groups() for label in labels(text) if (found := _VOLUME.search(label))}
+    stated = {(r["src_host"], r["dst_host"], f"{r['wire_bytes']:,}", r["run_id"]) for r in release.figure}
+    if drawn != stated:
+        odd = shown(", ".join(min(drawn ^ stated)))
+        raise WrongError(f"does not draw the volumes of {layout.RELEASE}: {odd} is in one of them only; {ASK}")
     yield passed(layout.FIGURE, f"{counted(len(elements), 'element')}, nothing in it loads or runs")
 
 
@@ -467,19 +549,41 @@ def labels(svg: str) -> list[str]:
     return [label for element in _elements(svg) if (label := element.get("aria-label"))]
 
 
+#: Fields of CCL-Bench's template, and where a card has a value of the run.
+_CARD_FIELDS = {
+    "version", "description", "hf_url", "trace_url", "contributor", "contact", "workload", "Model-executor",
+    "metric_source", "ddnn_traces",
+}  # fmt: skip
+_CARD_VALUES = {
+    "model": ("workload", "model", "model_family"),
+    "epochs": ("workload", "model", "epochs"),
+    "model_params": ("workload", "model", "model_arch", "num_params"),
+    "batch_size": ("workload", "data", "batch_size"),
+    "framework": ("Model-executor", "framework", "name"),
+    "backend": ("Model-executor", "communication_library", "name"),
+    "topology": ("ddnn_traces", "topology"),
+    "workers": ("ddnn_traces", "workers"),
+}
+
+
 def check_workloads(examined: Examined) -> Iterator[Finding]:
-    """workloads.yaml has a card of every run, in order, with the fields of CCL-Bench's template."""
-    documents_ = f"\n{examined.text(layout.WORKLOADS)}".split("\n---\n")[1:]
-    cards = [parse_yaml(document, layout.WORKLOADS) for document in documents_]
+    """workloads.yaml has a card of every run, in order: the fields of CCL-Bench's template, the values of the run."""
+    documents = f"\n{examined.text(layout.WORKLOADS)}".split("\n---\n")[1:]
+    cards = [parse_yaml(document, layout.WORKLOADS) for document in documents]
     release = examined.release
     own = [card.get("ddnn_traces") for card in cards]
     named = [one.get("run_id") if isinstance(one, dict) else None for one in own]
     if named != release.run_ids:
         raise WrongError(f"its cards are not those of the runs, one each; {ASK}")
-    fields = workloads.card(release, release.runs[0]).keys() if cards else set()
-    odd = [run for run, card in zip(named, cards, strict=True) if card.keys() != fields]
-    if odd:
-        raise WrongError(f"the card of {shown(odd[0])} has other fields than CCL-Bench's template; {ASK}")
+    for run, card in zip(release.runs, cards, strict=True):
+        if card.keys() != _CARD_FIELDS:
+            raise WrongError(f"the card of {shown(run['run_id'])} has other fields than CCL-Bench's template; {ASK}")
+        for name, keys in _CARD_VALUES.items():
+            value: Any = card
+            for key in keys:
+                value = value.get(key, ...) if isinstance(value, dict) else ...
+            if value != run.get(name):
+                raise WrongError(f"the card of {shown(run['run_id'])} has {shown(value)} as {'/'.join(keys)}; {ASK}")
     yield passed(layout.WORKLOADS, f"{counted(len(cards), 'card')}, of every run")
 
 

@@ -77,7 +77,8 @@ class Examined:
     folder: as given. scratch: for temporary files. jobs: threads. declared: the content of release.json, once it was
     found sound. sums: SHA-256 of the files that were read. safe: there is no link or the like in the release; else
     nothing more is read. implausible: a Parquet file claims more than it can hold: no row is read. archive: the zip
-    file that it was unpacked from. fast: captures of some runs only. report: called with what is being done.
+    file that it was unpacked from. fast: captures of some runs only. maker: MODULE:FUNCTION that makes the texts of a
+    release's descriptions by name; '' for none. report: called with what is being done.
     """
 
     folder: Path
@@ -88,6 +89,7 @@ class Examined:
     implausible: bool = False
     archive: Path | None = None
     fast: bool = False
+    maker: str = ""
     report: Callable[[str], None] = lambda _: None
     sums: dict[str, str] = field(default_factory=dict)
     _documents: dict[str, dict[str, Any]] = field(default_factory=dict)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 from ddnn_traces.errors import UsageError, needs_extra
 from ddnn_traces.query import views
-from ddnn_traces.release import facts, provenance, versions
+from ddnn_traces.release import facts
 from ddnn_traces.release.verify.examined import (
     AGAIN,
     ASK,
@@ -179,7 +182,7 @@ def check_release_json(examined: Examined) -> Iterator[Finding]:
         if version != reads:
             raise WrongError(f"{name} is {shown(version)}, this program reads {reads}; use the version that made it")
     try:
-        release = versions.read(examined.folder)
+        release = facts.read(examined.folder)
     except UsageError as error:
         raise WrongError(str(error)) from None
     tables = [table.name for table in release.tables]
@@ -196,19 +199,23 @@ def check_release_json(examined: Examined) -> Iterator[Finding]:
     examined.declared = release
     if list(marked.tables) != tables:
         yield failed(layout.MARKER, f"names other tables than {layout.RELEASE}; {AGAIN}")
-    elif release.software == provenance.SOFTWARE and (odd := _other_form(examined, release, tables)):
+    elif release.software == facts.SOFTWARE and (odd := _other_form(examined)):
         yield failed(odd, f"has other bytes than this program writes for the same content; {AGAIN}")
     else:
         numbers = f"{counted(len(release.runs), 'run')}, {counted(len(tables), 'table')}"
         yield passed(layout.RELEASE, f"{numbers}, version {release.about.version}")
 
 
-def _other_form(examined: Examined, release: facts.Release, tables: list[str]) -> str:
+def _other_form(examined: Examined) -> str:
     """Which of release.json and dataset.json has something that their readers skip, such as spaces; '' if none."""
-    layout.write_marker(examined.scratch, tables)
-    if examined.text(layout.MARKER) != (examined.scratch / layout.MARKER).read_text():
+    if not layout.marker_is_as_written(examined.content):
         return layout.MARKER
-    return "" if examined.text(layout.RELEASE) == facts.to_json(release) else layout.RELEASE
+    return "" if examined.text(layout.RELEASE) == _as_text(examined.document(layout.RELEASE)) else layout.RELEASE
+
+
+def _as_text(document: dict[str, Any]) -> str:
+    """The only form of release.json."""
+    return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def _places(release: facts.Release, table: facts.Table) -> Iterator[str]:
@@ -254,11 +261,12 @@ def check_version(examined: Examined) -> Iterator[Finding]:
     """A semantic version above the one before, the digest that release.json gives, the changelog's first entry."""
     release = examined.release
     about = release.about
-    try:
-        versions.check(about.version, release.previous)
-    except UsageError as error:
-        raise WrongError(f"{layout.RELEASE}: {shown(error)}") from None
-    if versions.digest(release) != release.digest:
+    wrong = [one for one in (about.version, release.previous) if one is not None and not _SEMANTIC.fullmatch(one)]
+    if wrong:
+        raise WrongError(f"{layout.RELEASE}: {shown(wrong[0])} is not a semantic version; {ASK}")
+    if release.previous is not None and not _precedence(about.version) > _precedence(release.previous):
+        raise WrongError(f"{layout.RELEASE}: {about.version} is not greater than {release.previous}; {ASK}")
+    if _digest(examined.document(layout.RELEASE)) != release.digest:
         yield failed(layout.RELEASE, f"was changed after {layout.RELEASE} was published: its digest differs; {AGAIN}")
     else:
         yield passed(layout.RELEASE, f"version {about.version}, digest {release.digest[:16]}")
@@ -270,3 +278,24 @@ def check_version(examined: Examined) -> Iterator[Finding]:
     else:
         detail = f"begins with {about.version} of {about.published}; the text of its entries was not checked"
         yield passed(layout.CHANGELOG, detail)
+
+
+#: As semver.org gives it.
+_SEMANTIC = re.compile(
+    r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?"
+    r"(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?",
+    re.ASCII,
+)
+
+
+def _precedence(version: str) -> tuple[Any, ...]:
+    """A key by which semantic versions sort (semver.org, 11)."""
+    numbers, _, before = version.partition("+")[0].partition("-")
+    words = [(not word.isdigit(), int(word) if word.isdigit() else 0, word) for word in before.split(".")]
+    return ([int(number) for number in numbers.split(".")], not before, words)
+
+
+def _digest(document: dict[str, Any]) -> str:
+    """SHA-256 of release.json without what differs between versions of equal content."""
+    about = document["about"] | {"version": "", "published": ""}
+    return hashlib.sha256(_as_text(document | {"about": about, "previous": None, "digest": ""}).encode()).hexdigest()

@@ -43,6 +43,7 @@ CHECKS: tuple[tuple[str, Callable[[Examined], Iterator[Finding]]], ...] = (
     ("rows and order", tables.check_rows),
     ("encoding", tables.check_encoding),
     ("runs", tables.check_runs),
+    ("anonymisation", tables.check_anonymisation),
     ("data", tables.check_data),
     ("captures", captures.check_captures),
     ("samples", tables.check_samples),
@@ -74,6 +75,7 @@ _READ_ROWS = (
     "rows and order",
     "encoding",
     "runs",
+    "anonymisation",
     "data",
     "captures",
     "samples",
@@ -90,11 +92,15 @@ _MOST_LINES = 100
 
 
 def verify(
-    release: str | Path, jobs: int | None = None, report: Callable[[str], None] = lambda _: None, fast: bool = False
+    release: str | Path,
+    jobs: int | None = None,
+    report: Callable[[str], None] = lambda _: None,
+    fast: bool = False,
+    maker: str = "",
 ) -> list[Result]:
     """The lines of every check of a release: a folder, a bag or a zip file. jobs: threads; None: one for each CPU.
 
-    fast: ingest the captures of some runs only, chosen at random.
+    fast: ingest the captures of some runs only, chosen at random. maker: as in Examined.
 
     report: called with the name of each check as it begins. Nothing is fetched. Raises UsageError where
     there is no release, MissingExtra where a validator is not installed, ReleaseError for a zip file that cannot be
@@ -118,7 +124,9 @@ def verify(
                 with needs_extra():
                     raise ImportError(name=library)
         archive = path if is_packed else None
-        examined = Examined(folder, scratch, jobs or available_cpus(), archive=archive, fast=fast, report=report)
+        examined = Examined(
+            folder, scratch, jobs or available_cpus(), archive=archive, fast=fast, maker=maker, report=report
+        )
         found = apart.results(examined, [name for name, _ in CHECKS], apart.limits(folder))
         return [replace(result, detail=_public(result.detail, folder, path)) for result in found]
 
@@ -215,6 +223,7 @@ def main() -> None:
         given["jobs"],
         archive=Path(given["archive"]) if given["archive"] else None,
         fast=given["fast"],
+        maker=given["maker"],
         report=lambda line: send(say=line),
     )
     for result in results(examined, lambda name: send(check=name), done=given["done"]):

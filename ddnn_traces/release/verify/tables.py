@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
 import json
+import math
 import re
 import secrets
 from collections import Counter
@@ -14,9 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddnn_traces.errors import DdnnTracesError
 from ddnn_traces.query import catalogue, checks
-from ddnn_traces.release import facts, samples
-from ddnn_traces.release.anonymise import description
-from ddnn_traces.release.tables import Repeated, Unsorted, dataset, in_order
+from ddnn_traces.release import facts
 from ddnn_traces.release.verify import footer
 from ddnn_traces.release.verify.examined import (
     AGAIN,
@@ -32,9 +32,10 @@ from ddnn_traces.release.verify.examined import (
     unless,
 )
 from ddnn_traces.store import layout, schema
-from ddnn_traces.text import counted
+from ddnn_traces.text import counted, sql_literal
 
 if TYPE_CHECKING:
+    import polars as pl
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -107,8 +108,6 @@ def check_encoding(examined: Examined) -> Iterator[Finding]:
 
 def check_runs(examined: Examined) -> Iterator[Finding]:
     """release.json repeats the table runs, and every file is of one of its runs."""
-    import pyarrow.parquet as pq
-
     release = examined.release
     found: list[dict[str, Any]] = []
     for table, file in ((one, file) for one in release.tables for file in one.files):
@@ -117,7 +116,7 @@ def check_runs(examined: Examined) -> Iterator[Finding]:
                 f"{shown(file.path)} is of a run that {layout.RELEASE} does not have ({shown(min(odd))}); {ASK}"
             )
         if table.name == "runs":
-            found += _open(examined, file, pq).read().to_pylist()
+            found += _open(examined, file).read().to_pylist()
     declared = json.loads(json.dumps(list(release.runs)))
     if json.loads(json.dumps(sorted(found, key=lambda run: run["run_id"]))) != declared:
         raise WrongError(f"the table runs differs from the runs in {layout.RELEASE}; {ASK}")
@@ -125,23 +124,107 @@ def check_runs(examined: Examined) -> Iterator[Finding]:
 
 
 def check_samples(examined: Examined) -> Iterator[Finding]:
-    """The rows that the card shows are the first ones of each table, and the figure's are those of its query."""
+    """The rows that the card shows are the first ones of each table, as DuckDB reads them; the figure's its query's."""
+    import duckdb
+
     release = examined.release
     if not release.samples and not release.figure:
         yield not_checked("samples", f"{layout.RELEASE} has none")
         return
     for table in release.tables:
-        rows = [dict(row) for row in samples.first_rows(examined.content, table)]
-        if rows != [dict(row) for row in release.samples.get(table.name, ())]:
+        files = ", ".join(sql_literal(str(examined.content / file.path)) for file in table.files)
+        source = f"read_parquet([{files}], hive_partitioning = false, union_by_name = true)"
+        with duckdb.connect(config={"threads": 1}) as connection:
+            found = connection.sql(f"FROM {source} LIMIT {facts.FIRST_ROWS}").to_arrow_table().to_pylist()
+        if _plain(found) != list(release.samples.get(table.name, ())):
             yield failed(table.name, f"the first rows in {layout.RELEASE} are not those of the table; {ASK}")
         else:
-            yield passed(table.name, f"{counted(len(rows), 'row')} as in the table")
-    with dataset(examined.folder, [], examined.jobs, _spill(examined)) as opened:
-        shown_rows = list(samples.figure(opened))
-    if json.loads(json.dumps(shown_rows)) != list(release.figure):
+            yield passed(table.name, f"{counted(len(found), 'row')} as in the table")
+    with checks.with_little_memory(examined.folder, [], examined.jobs, _spill(examined)) as opened:
+        drawn = opened.query("pair_volume", runs=facts.FIGURE_RUNS, hosts=facts.FIGURE_HOSTS).to_dicts()
+    if _plain(drawn) != list(release.figure):
         yield failed("figure", f"its rows in {layout.RELEASE} are not those of query pair_volume; {ASK}")
     else:
-        yield passed("figure", f"{counted(len(shown_rows), 'row')} as query pair_volume has them")
+        yield passed("figure", f"{counted(len(drawn), 'row')} as query pair_volume has them")
+
+
+def _plain(rows: list[dict[str, Any]]) -> Any:
+    """Rows as JSON has them: it knows no infinite number."""
+    finite = [
+        {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()}
+        for row in rows
+    ]
+    return json.loads(json.dumps(finite))
+
+
+#: Ports that classes leave as they are: those that tell a tunnel or RoCE from other traffic.
+_CLASSED_PORTS = {0, 1, 1024, 32768, 4789, 8472, 6081, 4791}
+#: Shifted times are in these years, ns since the epoch: 1971 to the end of 2037.
+_FIRST_NS, _LAST_NS = 31_536_000 * 10**9, 2_145_916_800 * 10**9
+
+
+def check_anonymisation(examined: Examined) -> Iterator[Finding]:
+    """Values are what release.json states of them: no address under labels, no value of what was withheld, ...
+
+    The hash of every capture is that of an input of the ingest.
+    """
+    done = examined.release.anonymisation
+    yield from _each_table(examined, _anonymised, lambda _: f"addresses {done.addresses}, ports {done.ports}, "
+                                                            f"times {done.times}, as its values show")  # fmt: skip
+    known = {digest for step in examined.release.provenance for digest in step.inputs.values()}
+    captures = [file for table in examined.release.tables if table.name == "captures" for file in table.files]
+    rows = [row for file in captures for row in _open(examined, file).read(columns=["sha256", "blake3"]).to_pylist()]
+    hashes = [{row["sha256"], row["blake3"] and f"blake3:{row['blake3']}"} - {None} for row in rows]
+    if lacking := [either for either in hashes if either and not either & known]:
+        yield failed("provenance", f"no step names the capture with the hash {shown(min(lacking[0]))}; {ASK}")
+    elif any(hashes):
+        yield passed("provenance", f"its steps name {counted(sum(map(bool, hashes)), 'capture')} by their hashes")
+
+
+def _anonymised(examined: Examined, _file: facts.TableFile, table: str, parquet: pq.ParquetFile) -> str:
+    done = examined.release.anonymisation
+    for column in schema.table(table).columns:
+        kind, name = column.identifies, column.name
+        if kind in done.withheld:
+            if any(batch.column(0).null_count < len(batch) for batch in parquet.iter_batches(columns=[name])):
+                return f"has values of {name}, which {layout.RELEASE} states as withheld; {ASK}"
+        elif kind == "address" and done.addresses != "kept":
+            wants_label = done.addresses == "roles"
+            odd = {one for one in _values(parquet, name) if one and _is_address(one) == wants_label}
+            if odd:
+                return f"has {shown(min(odd))} in {name}, which is not as {done.addresses} makes it; {ASK}"
+        elif kind == "port" and done.ports == "classed":
+            odd = _values(parquet, name) - _CLASSED_PORTS - {None}
+            if odd:
+                return f"has the port {min(odd)} in {name}, which is no class of ports; {ASK}"
+        elif kind == "time" and done.times == "shifted":
+            odd = {one for one in _bounds(parquet, name) if not _FIRST_NS <= one < _LAST_NS}
+            if odd:
+                return f"has the time {min(odd)} in {name}, which is not between 1971 and 2037; {ASK}"
+    return ""
+
+
+def _values(parquet: pq.ParquetFile, name: str) -> set[Any]:
+    found: set[Any] = set()
+    for batch in parquet.iter_batches(columns=[name]):
+        found.update(batch.column(0).unique().to_pylist())
+    return found
+
+
+def _bounds(parquet: pq.ParquetFile, name: str) -> list[int]:
+    """Least and greatest value of a column in each row group, from the statistics."""
+    place = parquet.metadata.schema.names.index(name)
+    groups = [parquet.metadata.row_group(number).column(place) for number in range(parquet.metadata.num_row_groups)]
+    known = [group.statistics for group in groups if group.statistics and group.statistics.has_min_max]
+    return [bound for one in known for bound in (one.min, one.max)]
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _each_table(
@@ -151,11 +234,10 @@ def _each_table(
 ) -> Iterator[Finding]:
     """A line for each table whose files are all right, and for each file that is wrong."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     def examine(table: str, file: facts.TableFile) -> str:
         try:
-            return wrong(examined, file, table, _open(examined, file, pq))
+            return wrong(examined, file, table, _open(examined, file))
         except (pa.ArrowException, OSError, WrongError) as error:
             return f"cannot be read ({shown(error)}); {AGAIN}"
 
@@ -168,13 +250,14 @@ def _each_table(
         )
 
 
-def _open(examined: Examined, file: facts.TableFile, pq: Any) -> pq.ParquetFile:
-    path: Path = examined.content / file.path
-    return pq.ParquetFile(path, read_dictionary=["run_id"], page_checksum_verification=True)
+def _open(examined: Examined, file: facts.TableFile) -> pq.ParquetFile:
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(examined.content / file.path, read_dictionary=["run_id"], page_checksum_verification=True)
 
 
 def _columns(examined: Examined, _file: facts.TableFile, table: str, parquet: pq.ParquetFile) -> str:
-    defined = description.released(table, examined.release.anonymisation)
+    defined, withheld = schema.table(table), examined.release.anonymisation.withheld
     present = parquet.metadata.schema.to_arrow_schema()  # without read_dictionary's change
     names = [column.name for column in defined.columns]
     if present.names != names:
@@ -182,12 +265,15 @@ def _columns(examined: Examined, _file: facts.TableFile, table: str, parquet: pq
         wrong = [*(f"lacks {shown(n)}" for n in lacking[:5]), *(f"has {shown(n)} in addition" for n in odd[:5])]
         return f"its columns are not those of {table} ({', '.join(wrong) or 'in another order'}); {ASK}"
     for column, field, right in zip(defined.columns, present, defined.arrow(), strict=True):
-        if field.type != right.type or field.nullable != right.nullable:
-            kinds = [f"{f.type}{'' if f.nullable else ', never null'}" for f in (field, right)]
+        may_be_null = right.nullable or column.identifies in withheld
+        if field.type != right.type or field.nullable != may_be_null:
+            nullable = ((field.type, field.nullable), (right.type, may_be_null))
+            kinds = [f"{kind}{'' if may_be else ', never null'}" for kind, may_be in nullable]
             return f"its column {column.name} is {kinds[0]}; {table} has it as {kinds[1]}; {ASK}"
         notes = field.metadata or {}
         for name, text in (("unit", column.unit), ("meaning", column.meaning)):
-            if notes.get(name.encode(), b"").decode(errors="replace") != text:
+            noted, joint, _ = notes.get(name.encode(), b"").decode(errors="replace").partition(". In this release: ")
+            if noted != text or (joint and not column.identifies):
                 return f"the {name} noted at its column {column.name} is not that of {table} ({text!r}); {ASK}"
     return ""
 
@@ -195,25 +281,26 @@ def _columns(examined: Examined, _file: facts.TableFile, table: str, parquet: pq
 def _rows(examined: Examined, file: facts.TableFile, table: str, parquet: pq.ParquetFile) -> str:
     if parquet.metadata.num_rows != file.rows:
         return f"has {counted(parquet.metadata.num_rows, 'row')}, {layout.RELEASE} states {file.rows:,}; {ASK}"
+    import polars as pl
+
     key = [name for name in schema.table(table).key if name != "run_id"]
     windowed = ["window_ns"] if table == "flow_windows" else []
-    found, lengths = [], set()
-    for run_id, slices in itertools.groupby(_slices(parquet, ["run_id", *key, *windowed]), key=lambda one: one[0]):
-        rows = 0
-        try:
-            for batch in in_order((batch for _, batch in slices), key, unique=True):
-                rows += batch.num_rows
-                lengths |= (
-                    {(run_id, ns) for ns in batch.column("window_ns").unique().to_pylist()} if windowed else set()
-                )
-        except Unsorted:
-            return f"its rows of run {shown(run_id)} are not in the order of {', '.join(key)}; {ASK}"
-        except Repeated:
-            return f"two of its rows of run {shown(run_id)} have the same {', '.join(key)}; {ASK}"
-        found.append((run_id, rows))
-    if found != sorted(file.runs.items()):
-        present, stated = (", ".join(f"{count:,} of {run}" for run, count in one) for one in (found, file.runs.items()))
+    found: Counter[str] = Counter()
+    lengths: set[tuple[str, int]] = set()
+    wrong, last = "", None
+    for batch in parquet.iter_batches(_BATCH_ROWS, columns=["run_id", *key, *windowed], use_threads=False):
+        frame = pl.DataFrame(batch).with_columns(pl.col("run_id").cast(pl.String))
+        found.update(dict(frame["run_id"].value_counts().rows()))
+        lengths.update(frame.select("run_id", *windowed).unique().rows() if windowed else ())
+        keys = frame.select("run_id", *key)
+        wrong = wrong or _out_of_order(keys if last is None else pl.concat([last, keys]))
+        last = keys.tail(1)
+    if found != file.runs:
+        counts = (sorted(one.items(), key=lambda pair: str(pair[0])) for one in (found, file.runs))
+        present, stated = (", ".join(f"{count:,} of {run}" for run, count in one) for one in counts)
         return f"has other rows ({shown(present)}) than {layout.RELEASE} states ({shown(stated)}); {ASK}"
+    if wrong:
+        return f"{wrong} {', '.join(key) or 'run_id'}; {ASK}"
     declared = examined.release.windows_ns
     if odd := sorted((str(run), ns) for run, ns in lengths if ns != declared.get(run)):
         run, length = odd[0]
@@ -221,16 +308,22 @@ def _rows(examined: Examined, file: facts.TableFile, table: str, parquet: pq.Par
     return ""
 
 
-def _slices(parquet: pq.ParquetFile, columns: list[str]) -> Iterator[tuple[str | None, pa.RecordBatch]]:
-    """The file's rows in pieces of one run each."""
-    import numpy as np
+def _out_of_order(keys: pl.DataFrame) -> str:
+    """What is wrong with the order of some keys, '' where each row is above the one before it. Nulls come last."""
+    import polars as pl
 
-    for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
-        runs = batch.column("run_id")
-        indices = runs.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        begins = [0, *(np.flatnonzero(np.diff(indices)) + 1).tolist(), batch.num_rows]
-        for begin, end in itertools.pairwise(begins):
-            yield runs[begin].as_py(), batch.slice(begin, end - begin)
+    less, equal = pl.lit(False), pl.lit(True)
+    for name in reversed(keys.columns):
+        before, after = pl.col(name).shift(1), pl.col(name)
+        less = (after < before).fill_null(after.is_not_null() & before.is_null()) | (after.eq_missing(before) & less)
+        equal = equal & after.eq_missing(before)
+    for rows, what in (
+        (less, "its rows of run {} are not in the order of"),
+        (equal, "two of its rows of run {} have the same"),
+    ):
+        if (odd := keys.slice(1).filter(keys.select(wrong=rows)["wrong"].slice(1))).height:
+            return what.format(shown(odd["run_id"][0]))
+    return ""
 
 
 def _encoding(examined: Examined, file: facts.TableFile, _table: str, parquet: pq.ParquetFile) -> str:
@@ -288,7 +381,9 @@ def check_data(examined: Examined) -> Iterator[Finding]:
         rows_of_runs.update(table.runs)
     try:
         found = checks.run_in_groups(
-            lambda runs, at_once: dataset(examined.folder, runs, examined.jobs, _spill(examined), at_once),
+            lambda runs, at_once: checks.with_little_memory(
+                examined.folder, runs, examined.jobs, _spill(examined), at_once
+            ),
             rows_of_runs,
             examined.jobs,
         )
