@@ -24,7 +24,7 @@ from markdown_it import MarkdownIt
 
 import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.release import descriptions, facts
+from ddnn_traces.release import descriptions, facts, verify
 from ddnn_traces.release.descriptions import citation, documents, shared, workloads
 from ddnn_traces.store import layout, schema
 
@@ -324,7 +324,8 @@ def test_the_datasheet_names_synthetic_and_flagged_runs(made: facts.Release) -> 
 def test_the_citation_follows_its_format(made: facts.Release, about: facts.About) -> None:
     text = shared.yaml_text(citation.cff_document(dataclasses.replace(made, about=about)))
     read = yaml.safe_load(text)
-    jsonschema.validate(read, json.loads((Path(descriptions.__file__).parents[1] / "verify" / "citation_schema.json").read_text()))
+    rules = Path(verify.__file__).with_name("citation_schema.json").read_text()
+    jsonschema.validate(read, json.loads(rules))
     assert read["title"] == about.title
     assert read["type"] == "dataset"
 

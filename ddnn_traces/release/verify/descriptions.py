@@ -29,7 +29,7 @@ from ddnn_traces.release.verify.examined import (
     unless,
 )
 from ddnn_traces.store import layout, schema
-from ddnn_traces.store.places.place import is_safe
+from ddnn_traces.store.layout import is_safe
 from ddnn_traces.store.whole_files import sha256_of
 from ddnn_traces.text import counted, listed
 
