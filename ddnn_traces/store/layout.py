@@ -50,10 +50,20 @@ STORED_FILES = "checksums.json"
 CHECKSUMS = "SHA256SUMS"
 CAPTURES = "pcap"  # captures/ is the table of that name
 
-#: Made from facts.Release by descriptions/, in this order.
-DESCRIPTIONS = (
-    CARD, DICTIONARY, DATASHEET, FIGURE, WORKLOADS, LICENCE, CITATION, CROISSANT, DATA_PACKAGE, RO_CRATE, DATACITE,
-)  # fmt: skip
+#: Made from facts.Release by descriptions/, in this order, with what each of them is.
+DESCRIPTIONS = {
+    CARD: "Dataset card",
+    DICTIONARY: "Data dictionary: every column of every table",
+    DATASHEET: "Datasheet",
+    FIGURE: "Figure: traffic between the hosts of some runs",
+    WORKLOADS: "Workload card of each run, with the fields of CCL-Bench",
+    LICENCE: "Licence",
+    CITATION: "How to cite (Citation File Format)",
+    CROISSANT: "Croissant description",
+    DATA_PACKAGE: "Data Package description",
+    RO_CRATE: "RO-Crate description",
+    DATACITE: "DataCite metadata",
+}
 
 
 def content(release: Path) -> Path:

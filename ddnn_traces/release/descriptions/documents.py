@@ -1,4 +1,4 @@
-"""README.md (the dataset card), DICTIONARY.md, DATASHEET.md: Markdown, in which no foreign text becomes structure."""
+"""README.md (the dataset card) with its figure, DICTIONARY.md, DATASHEET.md: no foreign text becomes Markdown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from ddnn_traces.release import facts
 from ddnn_traces.release.anonymise import description
-from ddnn_traces.release.descriptions import croissant, figure, shared
+from ddnn_traces.release.descriptions import croissant, shared
 from ddnn_traces.release.descriptions.citation import bibtex_entry
 from ddnn_traces.store import layout, schema
 from ddnn_traces.text import counted, one_line
@@ -187,7 +187,24 @@ def _runs(release: facts.Release) -> str:
 def _figure(release: facts.Release) -> list[str]:
     if not release.figure:
         return []
-    return [f"![Traffic between the hosts of a run]({layout.FIGURE})\n", f"{figure.CAPTION}\n"]
+    return [f"![Traffic between the hosts of a run]({layout.FIGURE})\n", f"{FIGURE_CAPTION}\n"]
+
+
+FIGURE_CAPTION = (
+    "Transmitted volume of each directed pair of hosts, in one logarithmic colour scale; k, M and G are 10³, 10⁶ and "
+    "10⁹ bytes. One run of each framework, backend and topology comes before the second of any."
+)
+
+
+def figure(release: facts.Release) -> str | None:
+    """traffic.svg, the card's figure: traffic between the hosts of some runs, as in the report; None without flows."""
+    if not release.figure:
+        return None
+    import polars as pl
+
+    from ddnn_traces.report.charts import style, zerwas
+
+    return style.svg(zerwas.volume_heatmaps(pl.DataFrame(list(release.figure))).to_dict(validate=False)) + "\n"
 
 
 def _samples(release: facts.Release) -> list[str]:

@@ -23,17 +23,7 @@ Entity = dict[str, Any]
 
 #: Descriptions of the other files of a release. The checksums of those from layout.RELEASE on are in SHA256SUMS only:
 #: some are made after this one.
-_DESCRIBED = {
-    layout.CARD: "Dataset card",
-    layout.DICTIONARY: "Data dictionary: every column of every table",
-    layout.DATASHEET: "Datasheet",
-    layout.FIGURE: "Figure: traffic between the hosts of some runs",
-    layout.WORKLOADS: "Workload card of each run, with the fields of CCL-Bench",
-    layout.LICENCE: "Licence",
-    layout.CITATION: "How to cite (Citation File Format)",
-    layout.CROISSANT: "Croissant description",
-    layout.DATA_PACKAGE: "Data Package description",
-    layout.DATACITE: "DataCite metadata",
+_DESCRIBED = {name: text for name, text in layout.DESCRIPTIONS.items() if name != layout.RO_CRATE} | {
     layout.RELEASE: "All facts that the descriptions are made from",
     layout.MARKER: "Marks the folder as a dataset of ddnn_traces, with its tables",
     layout.CHANGELOG: "What changed since the version before",
