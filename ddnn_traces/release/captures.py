@@ -206,7 +206,7 @@ class _Cutter:
         self._last_ns = 0
         self._buffer = np.zeros(0, np.uint8)
 
-    def scan(self, block: memoryview | bytes, begin: int, stop: int | None) -> tuple[int, int]:
+    def scan(self, block: memoryview | bytes, start: int, stop: int | None) -> tuple[int, int]:
         """As Scanner.scan: the offset of the first byte that is not read, and why it stopped there.
 
         Raises UsageError for a capture that cannot be cut down.
@@ -220,7 +220,7 @@ class _Cutter:
         if len(self._buffer) < len(buf):
             self._buffer = np.zeros(len(buf), np.uint8)
         pos, why, written, records, self.link, self._last_ns = cut.cut(
-            buf, begin, len(buf), 2**62 if stop is None else stop, self.framing, self.interfaces, self.link,
+            buf, start, len(buf), 2**62 if stop is None else stop, self.framing, self.interfaces, self.link,
             self._last_ns, self._substitutes, self._buffer,
         )  # fmt: skip
         if written:
@@ -263,8 +263,8 @@ def _write_run_files(dataset: Dataset, run: RunMapping, folder: Path) -> None:
         if single:
             path = folder / f"events-{run.labels[worker]}.csv"
             path.write_text(run_folder.events_csv(single), encoding="utf-8")
-    for worker, begin in first_begins.items():
-        rows_of_worker = phases.get(worker) or [(0, (begin,) * 4)]
+    for worker, start in first_begins.items():
+        rows_of_worker = phases.get(worker) or [(0, (start,) * 4)]
         path = folder / f"phases-{run.labels[worker]}.csv"
         path.write_text(run_folder.phases_csv(rows_of_worker), encoding="utf-8")
 

@@ -145,7 +145,7 @@ def _stem(files: list[_Row], labels_by_ip: Mapping[str, str]) -> str:
 
 def run_parts(key: Key, run_id: str, found: Iterable[tuple[int, int]]) -> dict[str, str]:
     """What takes the place of each part of a run's name: a tag of the key. found: start and end of each such part."""
-    parts = [run_id[begin:end] for begin, end in _merged(found)]
+    parts = [run_id[start:end] for start, end in _merged(found)]
     return {part: tag(key, "run", part.lower()) for part in sorted(parts, key=len, reverse=True)}
 
 
@@ -170,10 +170,10 @@ def run_names(key: Key, runs: Collection[str], parts: Mapping[str, Mapping[str, 
 def _merged(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Parts of a text without overlaps, in order; those side by side are one."""
     merged: list[tuple[int, int]] = []
-    for begin, end in sorted(parts):
-        if merged and begin <= merged[-1][1]:
-            begin, end = merged[-1][0], max(end, merged.pop()[1])
-        merged.append((begin, end))
+    for start, end in sorted(parts):
+        if merged and start <= merged[-1][1]:
+            start, end = merged[-1][0], max(end, merged.pop()[1])
+        merged.append((start, end))
     return merged
 
 

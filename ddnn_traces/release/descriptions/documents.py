@@ -450,8 +450,8 @@ _BEGINS = re.compile(r"[#+=:>-]|\d+[.)](?=\s|$)")
 def plain(text: object) -> str:
     """A foreign text as one line of Markdown that shows it unchanged: it cannot become markup, link, HTML or cell."""
     line = _MARKUP.sub(r"\\\g<0>", one_line(str(text)))
-    if begin := _BEGINS.match(line):  # would begin a list, a heading, ...
-        line = line[: begin.end() - 1] + "\\" + line[begin.end() - 1 :]
+    if start := _BEGINS.match(line):  # would begin a list, a heading, ...
+        line = line[: start.end() - 1] + "\\" + line[start.end() - 1 :]
     return line
 
 

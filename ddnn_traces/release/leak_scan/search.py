@@ -48,11 +48,11 @@ class Found(NamedTuple):
 class Shape(Protocol):
     """Something that is recognised by its form."""
 
-    def begins(self, width: int) -> Iterable[bytes]:
+    def starts(self, width: int) -> Iterable[bytes]:
         """The texts that it can begin with, 4 to 8 bytes each, in small letters. width: bytes of the shortest word."""
 
     def found(self, before: bytes, there: bytes) -> Found | None:
-        """What stands at the begin of `there`, which follows `before`; None for nothing."""
+        """What stands at the start of `there`, which follows `before`; None for nothing."""
 
 
 class Searcher:
@@ -78,8 +78,8 @@ class Searcher:
             if len(data) >= width:
                 self._candidates.setdefault(data.lower(), []).append((data, kind, is_text))
         for shape in shapes:
-            for begin in set(shape.begins(width)):
-                self._candidates.setdefault(begin, []).append(shape)
+            for start in set(shape.starts(width)):
+                self._candidates.setdefault(start, []).append(shape)
         #: Bytes of the longest word or shape.
         self.longest = max((_SHAPE_BYTES * bool(shapes), *(len(data) for data, _, _ in every), 1))
         self._patterns = list(self._candidates)
@@ -87,16 +87,16 @@ class Searcher:
 
     def kinds(self, data: bytes | memoryview) -> Iterator[tuple[int, str]]:
         """Offset and kind of each word; the offsets are where the words begin, in ascending order."""
-        return ((begin, kind) for begin, _, kind in self.spans(data))
+        return ((start, kind) for start, _, kind in self.spans(data))
 
     def spans(self, data: bytes | memoryview) -> Iterator[tuple[int, int, str]]:
-        """Begin, end and kind of each word, in the order of their begins."""
+        """Start, end and kind of each word, in the order of their starts."""
         for first in range(0, len(data), _CHUNK_BYTES):
             small = bytes(data[first : first + _CHUNK_BYTES + self.longest]).lower()
             matches = self._automaton.find_matches_as_indexes(small, overlapping=True)
-            for begin, pattern in sorted((begin, pattern) for pattern, begin, _ in matches if begin < _CHUNK_BYTES):
-                for found in self._verified(data, first + begin, self._patterns[pattern]):
-                    yield first + begin - found.before, first + begin + found.length, found.kind
+            for start, pattern in sorted((start, pattern) for pattern, start, _ in matches if start < _CHUNK_BYTES):
+                for found in self._verified(data, first + start, self._patterns[pattern]):
+                    yield first + start - found.before, first + start + found.length, found.kind
 
     def _verified(self, data: bytes | memoryview, place: int, pattern: bytes) -> Iterator[Found]:
         there = bytes(data[place : place + self.longest + AROUND_BYTES])
@@ -143,9 +143,9 @@ def in_digest(word: bytes, before: bytes, after: bytes) -> bool:
     """Whether a word of hex digits alone is part of a digest, where it stands by chance."""
     if len(word) >= _SURE or not _HEX.fullmatch(word):
         return False
-    begin, end = _HEX_BEFORE.search(before.lower()), _HEX_AFTER.match(after.lower())
-    assert begin and end
-    return len(begin[0]) + len(word) + len(end[0]) >= _DIGEST_DIGITS
+    start, end = _HEX_BEFORE.search(before.lower()), _HEX_AFTER.match(after.lower())
+    assert start and end
+    return len(start[0]) + len(word) + len(end[0]) >= _DIGEST_DIGITS
 
 
 def _joined(before: str, word: str) -> bool:
@@ -168,12 +168,12 @@ def _joined_after(there: bytes, size: int) -> bool:
 
 def _text_before(data: bytes) -> str:
     """The text that ends with these bytes. Bytes at its end that are not UTF-8 count as a letter."""
-    for begin in range(max(0, len(data) - 4), len(data)):
+    for start in range(max(0, len(data) - 4), len(data)):
         try:
-            last = data[begin:].decode()
+            last = data[start:].decode()
         except UnicodeDecodeError:
             continue
-        return data[:begin].decode("ascii", errors="replace") + last
+        return data[:start].decode("ascii", errors="replace") + last
     return "x" if data else ""
 
 
@@ -239,7 +239,7 @@ _CLOCK_BEFORE = re.compile(
 _SECONDS = re.compile(rb"(?:(?:[:_.-]|%3a)?[0-5][0-9](?:[.,][0-9]+)?)?(?:z|[+-][0-9]{2}:?[0-9]{2})?(?![0-9])")
 _DIGIT = re.compile(rb"[0-9]\Z")
 _HOME = re.compile(rb"(?:/(?:home|users|root)/|\\users[\\/]+)[0-9a-z_.\x80-\xff]")
-#: What precedes a folder in the middle of a path. -I/home/alice is the begin of a path, and so is file:///home/alice.
+#: What precedes a folder in the middle of a path. -I/home/alice is the start of a path, and so is file:///home/alice.
 _MIDDLE = re.compile(r"(?<!^-)(?<![\W_]-)[^\W_]\Z|[.~]\Z|(?<!:/)/\Z")
 
 
@@ -252,13 +252,13 @@ class Moments:
             (_moment(first) - _NEAR, _moment(last) + _NEAR) for first, last in times if 0 <= first <= last < 2**63 - 1
         ]
 
-    def begins(self, width: int) -> Iterator[bytes]:
+    def starts(self, width: int) -> Iterator[bytes]:
         """Those of every day that a run is near to."""
         days = set()
         for first, last in self._runs:
             for number in range(min((last - first).days + 2, _MOST_DAYS)):
                 days.add((first + timedelta(days=number)).date())
-        return (text.encode() for text in {text[:width] for day in days for text in _begins_of(day)})
+        return (text.encode() for text in {text[:width] for day in days for text in _starts_of(day)})
 
     def found(self, before: bytes, there: bytes) -> Found | None:
         """The time of a run, unless a digit precedes it."""
@@ -283,7 +283,7 @@ class Moments:
 class Homes:
     """Folders of users: /home/NAME, /Users/NAME, /root and C:\\Users\\NAME, where a path begins."""
 
-    def begins(self, width: int) -> Iterator[bytes]:
+    def starts(self, width: int) -> Iterator[bytes]:
         """Of 4 letters only: in compressed bytes home folders occur by chance."""
         if width == _SHORT:
             yield from (b"/hom", b"/use", b"/roo", b"\\use")
@@ -300,7 +300,7 @@ def _moment(ns: int) -> datetime:
     return datetime.fromtimestamp(ns // 10**9, UTC).replace(tzinfo=None)
 
 
-def _begins_of(day: date) -> Iterator[str]:
+def _starts_of(day: date) -> Iterator[str]:
     """The first 7 letters and more of all that _WRITTEN matches for this day."""
     for sep in ("", *"-_./"):
         yield sep.join((f"{day:%Y}", f"{day:%m}", f"{day:%d}"))
@@ -353,7 +353,7 @@ class Instants:
         """times: first and last of each run, ns since the epoch."""
         self._runs = near(times, DAY_S * 10**9, 10**9)
 
-    def begins(self, width: int) -> Iterator[bytes]:
+    def starts(self, width: int) -> Iterator[bytes]:
         """The leading digits, which are the same in every unit: 12345, 1.2345e9, 1,234,5."""
         for first, last in self._runs:
             for number in range(max(first, _LEAST_S) // _STEP_S, last // _STEP_S + 1):
@@ -433,11 +433,11 @@ _SHORTLY = re.compile(rb"pw: [!-~]{8,}", re.IGNORECASE)
 _LETTER = re.compile(rb"[A-Za-z]")
 _BEARER = re.compile(rb"bearer\s+[0-9a-z_.~+/-]{16,}=*", re.IGNORECASE)
 _IN_ADDRESS = re.compile(rb"://[^/\s:@\"'<>]+:[^/\s@\"'<>]{3,}@")
-_TOKEN_BEGINS = (
+_TOKEN_STARTS = (
     "akia", "asia", "abia", "acca", "gho_", "ghp_", "ghr_", "ghs_", "ghu_", "github_p", "glpat-", "npm_", "pypi-age",
     "aiza", "ya29.", "xoxa-", "xoxb-", "xoxe-", "xoxo-", "xoxp-", "xoxr-", "xoxs-", "dop_v1_",
 )  # fmt: skip
-_NAME_BEGINS = (
+_NAME_STARTS = (
     "passw", "passphra", "access", "auth", "api-", "api_", "apikey", "apitoken", "secret", "refresh", "bearer", "token",
     "client", "private", "account",
 )  # fmt: skip
@@ -446,11 +446,11 @@ _NAME_BEGINS = (
 class Secrets:
     """Keys and tokens of services, private keys, passwords beside their names."""
 
-    def begins(self, width: int) -> Iterator[bytes]:
+    def starts(self, width: int) -> Iterator[bytes]:
         """Of names and tokens; hf_, sk- and eyJ with one letter more."""
-        yield from (text.encode() for text in (*_TOKEN_BEGINS, *_NAME_BEGINS, "begin ", "http://", "https://"))
+        yield from (text.encode() for text in (*_TOKEN_STARTS, *_NAME_STARTS, "begin ", "http://", "https://"))
         for letter in "abcdefghijklmnopqrstuvwxyz0123456789_-":
-            yield from (f"{begin}{letter}".encode() for begin in ("hf_", "sk-", "eyj"))
+            yield from (f"{start}{letter}".encode() for start in ("hf_", "sk-", "eyj"))
         yield b"pw: "
 
     def found(self, before: bytes, there: bytes) -> Found | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MOST_HARDWARE = 1 << 16
 _MOST_TEXT_BYTES = 16 << 20  # of a log
-_MOST_PCAPNG_BYTES = 64 << 20  # of a file are searched for names: they stand at its begin
+_MOST_PCAPNG_BYTES = 64 << 20  # of a file are searched for names: they stand at its start
 _MOST_HOSTS = 1 << 12  # of a list
 
 _IPV4 = r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*\w)"
@@ -96,7 +96,7 @@ class _HardwareCollector:
         self.found = np.zeros(_MOST_HARDWARE, np.int64)
         self.count = 0
 
-    def scan(self, block: memoryview | bytes, begin: int, stop: int | None) -> tuple[int, int]:
+    def scan(self, block: memoryview | bytes, start: int, stop: int | None) -> tuple[int, int]:
         import numpy as np
 
         from ddnn_traces.ingestors.packets.compiled import addresses
@@ -104,7 +104,7 @@ class _HardwareCollector:
         buf = np.frombuffer(block, np.uint8)
         buf.flags.writeable = False
         pos, why, self.count, records = addresses.collect_hardware(
-            buf, begin, len(buf), 2**62 if stop is None else stop, self.framing, self.interfaces, self.found,
+            buf, start, len(buf), 2**62 if stop is None else stop, self.framing, self.interfaces, self.found,
             self.count,
         )  # fmt: skip
         self.records += records
@@ -113,7 +113,7 @@ class _HardwareCollector:
 
 def pcapng_texts(path: Path) -> set[str]:
     """Texts in a pcapng, compressed or not: comments, hardware, system, program, names of interfaces and hosts."""
-    data = _begin(path, _MOST_PCAPNG_BYTES)
+    data = _start_of(path, _MOST_PCAPNG_BYTES)
     if not data.startswith(form.PCAPNG) or len(data) < form.LEAST_BLOCK_BYTES:
         return set()
     order = form.BYTE_ORDERS.get(data[8:12], ">")
@@ -151,7 +151,7 @@ def _option_texts(order: str, data: bytes, codes: tuple[int, ...]) -> set[str]:
     }
 
 
-def _begin(path: Path, most: int) -> bytes:
+def _start_of(path: Path, most: int) -> bytes:
     """The first bytes of a file, decompressed."""
     data = bytearray()
     with CaptureFile(path, hash=hashes.NONE) as file:
@@ -166,7 +166,7 @@ def folder_words(paths: Iterable[Path]) -> dict[str, set[str]]:
     """What text_words() finds in those of the files that are texts, whatever their names."""
     found: dict[str, set[str]] = {kind: set() for kind in _KINDS}
     for path in sorted(paths):
-        data = _begin(path, _MOST_TEXT_BYTES)
+        data = _start_of(path, _MOST_TEXT_BYTES)
         if b"\0" not in data[:4096]:
             for kind, words in text_words(data.decode(errors="replace")).items():
                 found[kind] |= words
@@ -189,16 +189,16 @@ def text_words(text: str) -> dict[str, set[str]]:
 def _hosts(names: str) -> Iterator[str]:
     """The hosts of a list: gpu[01-03,7],cpu1 of Slurm, gpu01/0*8+gpu02/0 of PBS, gpu01:4,gpu02:4 of mpirun."""
     for name in re.findall(r"(?:\[[^\]]*\]|[^,+\[\]])+", names):
-        begin, bracket, rest = re.split("[:/]", name)[0].partition("[")
+        start, bracket, rest = re.split("[:/]", name)[0].partition("[")
         numbers, _, end = rest.partition("]")
         if not bracket:
-            yield begin
+            yield start
             continue
         for numbered in numbers.split(","):
             first, _, last = numbered.partition("-")
             if first.isdecimal() and (last or first).isdecimal():
                 for number in range(int(first), min(int(last or first), int(first) + _MOST_HOSTS) + 1):
-                    yield from _hosts(f"{begin}{number:0{len(first)}}{end}")
+                    yield from _hosts(f"{start}{number:0{len(first)}}{end}")
 
 
 def names_in(text: str) -> set[str]:

@@ -82,7 +82,7 @@ class Words:
 
     texts: in small letters, each with its kind and, in brackets, its run. binary: bytes with their kind. numbers: IPv4
     addresses. times: first and last of each run, ns since the epoch, inclusive. runs: those whose
-    names hold a word, with begin and end of each such part.
+    names hold a word, with start and end of each such part.
     """
 
     texts: dict[str, str] = field(default_factory=dict, repr=False)
@@ -290,11 +290,11 @@ class _Collector:
 
 
 def _parts_found(text: str, searcher: Searcher) -> list[tuple[int, int]]:
-    """Begin and end of each word in a text."""
+    """Start and end of each word in a text."""
     data = text.encode(errors="replace")
     return [
-        (len(data[:begin].decode(errors="ignore")), len(data[:end].decode(errors="ignore")))
-        for begin, end, _ in searcher.spans(data)
+        (len(data[:start].decode(errors="ignore")), len(data[:end].decode(errors="ignore")))
+        for start, end, _ in searcher.spans(data)
     ]
 
 

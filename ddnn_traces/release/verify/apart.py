@@ -88,12 +88,12 @@ def _watched(
     """What the process finds. Returns why it was ended or ended, '' where it made all checks; adds to `done`."""
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(process.stdout, lines), daemon=True).start()
-    begin = time.monotonic()
+    start = time.monotonic()
     while True:
         try:
             line = lines.get(timeout=_LOOK_SECONDS)
         except queue.Empty:
-            if time.monotonic() - begin > limits.seconds:
+            if time.monotonic() - start > limits.seconds:
                 return f"it took more than {limits.seconds:,.0f} seconds"
             if (memory := _memory(process.pid)) > limits.memory_bytes:
                 return f"it took {memory:,} bytes of memory"
@@ -103,7 +103,7 @@ def _watched(
         message: dict[str, Any] = json.loads(line)
         if "check" in message:
             done[:] = names[: names.index(message["check"])]
-            begin = time.monotonic()
+            start = time.monotonic()
             report(message["check"])
         elif "say" in message:
             report(message["say"])

@@ -589,9 +589,9 @@ def check_workloads(examined: Examined) -> Iterator[Finding]:
 
 def front_matter(card: str) -> str:
     """The YAML at the start of the card. Raises WrongError."""
-    begin, _, rest = card.partition("---\n")
+    start, _, rest = card.partition("---\n")
     found, end, _ = rest.partition("\n---\n")
-    if begin or not end:
+    if start or not end:
         raise WrongError(f"does not begin with front matter between lines of ---; {ASK}")
     return f"{found}\n"
 

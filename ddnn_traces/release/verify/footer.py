@@ -27,13 +27,13 @@ def hidden_bytes(path: Path) -> str:
     with path.open("rb") as file:
         file.seek(size - _END)
         length = int.from_bytes(file.read(4), "little")
-        begin = size - _END - length
-        file.seek(begin)
+        start = size - _END - length
+        file.seek(start)
         reader = _Reader(file.read(length))
     footer = reader.struct(0)
     if reader.place != length:
         return f"has {length - reader.place:,} bytes in its footer that are none"
-    spans = [(0, _MAGIC), (begin, length + _END)]
+    spans = [(0, _MAGIC), (start, length + _END)]
     for chunk in (chunk for group in footer[_ROW_GROUPS] for chunk in group[_COLUMNS]):
         column = chunk[_META]
         spans.append((column.get(_DICTIONARY_PAGE) or column[_DATA_PAGE], column[_PACKED_BYTES]))
