@@ -15,7 +15,7 @@ from ddnn_traces.errors import PushError, StorageError, UsageError
 from ddnn_traces.messages import Messages
 from ddnn_traces.release import push
 from ddnn_traces.release.push import contents, folder
-from ddnn_traces.release.push.targets import Retry, Transient, scrub
+from ddnn_traces.release.push.contents import Retry, Transient, scrub
 
 
 @pytest.fixture

@@ -169,7 +169,7 @@ def cut(data: bytes) -> Iterator[bytes]:
 def test_interrupted_in_the_middle_of_the_archive(
     release: Path, site: ZenodoServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = b"".join(contents.archive_of(contents.read(release)))
+    data = b"".join(zenodo.archive_of(contents.read(release)))
     broken_off = threading.Event()
     answer = site.answer
 
@@ -181,7 +181,7 @@ def test_interrupted_in_the_middle_of_the_archive(
 
     site.answer = tell  # type: ignore[method-assign]
     with monkeypatch.context() as patched:
-        patched.setattr(contents.Archive, "__iter__", lambda self: cut(data))
+        patched.setattr(zenodo.Archive, "__iter__", lambda self: cut(data))
         with pytest.raises(KeyboardInterrupt, match="the same command continues"):
             send(release, site)
     assert broken_off.wait(60)
@@ -389,10 +389,10 @@ def test_no_such_record(release: Path, site: ZenodoServer) -> None:
 
 
 def test_archive_is_the_same_each_time(release: Path) -> None:
-    first = contents.archive_of(contents.read(release))
+    first = zenodo.archive_of(contents.read(release))
     data = b"".join(first)
-    assert len(data) == len(first) == contents.archive_of(contents.read(release)).size
-    assert contents.archive_of(contents.read(release)).md5 == first.md5
+    assert len(data) == len(first) == zenodo.archive_of(contents.read(release)).size
+    assert zenodo.archive_of(contents.read(release)).md5 == first.md5
 
 
 def test_command(release: Path, site: ZenodoServer, tmp_path: Path) -> None:

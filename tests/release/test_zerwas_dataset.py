@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import ddnn_traces
-from ddnn_traces.release.push.contents import archive_of, read
+from ddnn_traces.release.push.contents import read
+from ddnn_traces.release.push.zenodo import archive_of
 
 ROOT = Path(__file__).parents[2]
 #: Enough of them for each kind of name: loss, a topology in capitals, a framework with an underscore.

@@ -297,11 +297,6 @@ def _identity(column: schema.Column) -> list[str]:
     return [f"`{column.name}`", column.type if column.nullable else f"{column.type}, never null", plain(column.unit)]
 
 
-def row_of(column: schema.Column) -> str:
-    """The beginning of a column's row in DICTIONARY.md."""
-    return f"| {' | '.join(_identity(column))} | "
-
-
 def _sentence(text: str) -> str:
     return f"{plain(text[:1].upper() + text[1:]).removesuffix('.')}." if text else ""
 

@@ -13,11 +13,10 @@ from pathlib import Path
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.messages import Messages
-from ddnn_traces.release.push.contents import prove, read
+from ddnn_traces.release.push.contents import Outcome, Parcel, PushOptions, Retry, Target, prove, read, without_userinfo
 from ddnn_traces.release.push.folder import Folder
 from ddnn_traces.release.push.hub import Hub
 from ddnn_traces.release.push.s3 import S3
-from ddnn_traces.release.push.targets import Outcome, Parcel, PushOptions, Retry, Target, without_userinfo
 from ddnn_traces.release.push.zenodo import SITES, Zenodo
 
 __all__ = ["Outcome", "Parcel", "PushOptions", "Retry", "Target", "parcels", "push"]

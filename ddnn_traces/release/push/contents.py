@@ -1,6 +1,6 @@
-"""The files of a release that are uploaded: those that its checksums list, and the list itself; also as a ZIP archive.
+"""What all targets share: the files to send, options, what is reported, retries, and messages without secrets.
 
-Other files in the folder stay where they are.
+The files are those that the release's checksums list, and the list itself; others in the folder stay where they are.
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import zipfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, cast
+from typing import Any, Protocol, TypeVar
 
-from ddnn_traces.errors import PushError, UsageError
+
+from ddnn_traces.errors import PushError, UsageError, needs_extra
 from ddnn_traces.messages import Messages
 from ddnn_traces.release import facts
 from ddnn_traces.store import layout
@@ -187,68 +188,176 @@ def _facts(content: Path) -> facts.Release:
     return release
 
 
-# --- as one archive, for targets that have no folders
+# --- targets
 
-_BEGIN = (1980, 1, 1, 0, 0, 0)  # the earliest time that a ZIP archive can state
-_FILE_MODE = 0o100644 << 16
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
-class Archive:
-    """All files of a release in a ZIP archive: the same bytes each time, and never on the disk. size: bytes.
+class PushOptions:
+    """endpoint_url: another server of the same kind. record: of Zenodo; the release becomes its new version.
 
-    The files are stored without compression, as Parquet is compressed already.
+    publish_deposit: make the deposit at Zenodo public, which cannot be undone. overwrite_draft: replace the content of
+    a draft there of this version by the release. private: make a new repository at the Hub private.
     """
 
-    items: tuple[Item, ...]
-    size: int
-    md5: str
-
-    def __len__(self) -> int:
-        """Bytes; an HTTP client takes a body's length from here."""
-        return self.size
-
-    def __iter__(self) -> Iterator[bytes]:
-        """The archive, piece by piece, from its start."""
-        return _pieces(self.items)
+    endpoint_url: str | None = None
+    record: int | None = None
+    publish_deposit: bool = False
+    overwrite_draft: bool = False
+    private: bool = False
 
 
-def archive_of(contents: Contents) -> Archive:
-    """The archive, read through once for its size and checksum. Raises OSError."""
-    size, digest = 0, hashlib.md5(usedforsecurity=False)
-    for piece in _pieces(contents.items):
-        size += len(piece)
-        digest.update(piece)
-    return Archive(contents.items, size, digest.hexdigest())
+@dataclass(frozen=True)
+class Parcel:
+    """A file to be sent. name: in the release. address: its place at the target."""
+
+    name: str
+    bytes: int
+    address: str
 
 
-class _Sink:
-    """A stream for zipfile that can be written to and not searched."""
+@dataclass(frozen=True)
+class Outcome:
+    """The result of an upload. where: the address of the version. sent, sent_bytes: in this run; there: files that were
+    at the target before.
 
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
+    notes: what the publisher has to know or do next.
+    """
 
-    def write(self, data: bytes) -> int:
-        self._pieces.append(bytes(data))
-        return len(data)
+    where: str
+    sent: int
+    sent_bytes: int
+    there: int
+    notes: tuple[str, ...] = ()
 
-    def flush(self) -> None:
-        """Nothing is buffered below this."""
+    @classmethod
+    def of(cls, where: str, every: Sequence[Any], sent: Sequence[Any] = (), notes: tuple[str, ...] = ()) -> Outcome:
+        """The result where these were sent of all files, each of which has `bytes`."""
+        return cls(where, len(sent), sum(file.bytes for file in sent), len(every) - len(sent), notes)
 
-    def take(self) -> bytes:
-        """The bytes written since the last call."""
-        pieces, self._pieces = self._pieces, []
-        return b"".join(pieces)
+    @property
+    def text(self) -> str:
+        """A summary in one line."""
+        if not self.sent:
+            return f"{self.where}: already there, and equal: {counted(self.there, 'file')}"
+        there = f", {self.there} were there already" if self.there else ""
+        return f"{self.where}: sent {counted(self.sent, 'file')}, {self.sent_bytes:,} bytes{there}"
 
 
-def _pieces(items: tuple[Item, ...]) -> Iterator[bytes]:
-    sink = _Sink()
-    with zipfile.ZipFile(cast("IO[bytes]", sink), "w", zipfile.ZIP_STORED) as archive:  # it only writes and flushes
-        for item in items:
-            entry = zipfile.ZipInfo(item.path, _BEGIN)
-            entry.external_attr, entry.create_system = _FILE_MODE, 3
-            with item.local.open("rb") as source, archive.open(entry, "w", force_zip64=item.bytes >= 1 << 31) as target:
-                while chunk := source.read(_CHUNK):
-                    target.write(chunk)
-                    yield sink.take()
-    yield sink.take()
+def parcels_below(place: str, contents: Contents) -> list[Parcel]:
+    """The files of a release, each below one address."""
+    return [Parcel(item.path, item.bytes, f"{place}/{item.path}") for item in contents.items]
+
+
+class Target(Protocol):
+    """A place that a release can be uploaded to."""
+
+    def parcels(self, contents: Contents) -> list[Parcel]:
+        """The files that an upload would send; without network and credentials."""
+
+    def push(self, contents: Contents, retry: Retry, messages: Messages) -> Outcome:
+        """Send the files that are not there. Raises PushError, UsageError, MissingExtra."""
+
+
+#: HTTP states after which the same request may succeed: too many requests, and a server that has trouble.
+TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
+
+
+class Transient(Exception):
+    """A failure that may pass. wait_s: the pause that the server requests, s."""
+
+    def __init__(self, message: str, wait_s: float | None = None) -> None:
+        super().__init__(message)
+        self.wait_s = wait_s
+
+
+@dataclass(frozen=True)
+class Retry:
+    """attempts in all; before the second one a pause of first_s, then each time twice as long, at most most_s."""
+
+    attempts: int = 6
+    first_s: float = 1.0
+    most_s: float = 60.0
+    sleep: Callable[[float], None] = time.sleep
+
+    def call(
+        self, work: Callable[[], _Result], messages: Messages, explain: Callable[[Exception], Exception] | None = None
+    ) -> _Result:
+        """The result of `work`, which is repeated while it raises Transient.
+
+        explain: makes Transient or PushError of a library's error, whose own text may hold a secret. Raises PushError
+        after the last attempt, MissingExtra.
+        """
+        with needs_extra():
+            import tenacity
+
+        def attempt() -> _Result:
+            try:
+                return work()
+            except Exception as error:
+                raise (explain(error) if explain else error) from None
+
+        def failure(state: tenacity.RetryCallState) -> Transient:
+            error = state.outcome and state.outcome.exception()
+            assert isinstance(error, Transient)
+            return error
+
+        exponential = tenacity.wait_exponential(multiplier=self.first_s, max=self.most_s)
+
+        def wait_s(state: tenacity.RetryCallState) -> float:
+            requested = failure(state).wait_s
+            return float(exponential(state)) if requested is None else min(self.most_s, max(0.0, requested))
+
+        def give_up(state: tenacity.RetryCallState) -> _Result:
+            raise PushError(
+                f"{failure(state)}; tried {state.attempt_number} times; the same command continues from here when that "
+                "has passed"
+            ) from failure(state)
+
+        result: _Result = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(Transient),
+            stop=tenacity.stop_after_attempt(self.attempts),
+            wait=wait_s,
+            sleep=self.sleep,
+            before_sleep=lambda state: messages.info(f"{failure(state)}; again in {state.upcoming_sleep:g} s"),
+            retry_error_callback=give_up,
+        )(attempt)
+        return result
+
+
+def seconds(header: str | None) -> float | None:
+    """A Retry-After header in seconds; None where it is missing or a date."""
+    try:
+        return float(header) if header else None
+    except ValueError:
+        return None
+
+
+_HIDDEN = "***"
+#: Tokens recognised by their form, also those that this program did not get itself.
+_SECRETS = (
+    re.compile(r"(?i)(bearer\s+|basic\s+)[^\s'\",;]+"),
+    re.compile(r"(?i)((?:access_token|token|signature|x-amz-[a-z-]+|awsaccesskeyid|credential)=)[^&\s'\"]+"),
+    re.compile(r"()\bhf_[A-Za-z0-9]{8,}\b"),
+    re.compile(r"()\b(?:AKIA|ASIA)[0-9A-Z]{12,}\b"),
+    re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^/\s@]+(?=@)"),
+)
+
+
+def without_userinfo(address: str) -> str:
+    """An address as typed, without the part before its last @: a secret key may have a slash in it."""
+    scheme, parted, rest = address.partition("://")
+    _, at, place = rest.rpartition("@")
+    return f"{scheme}{parted}{_HIDDEN}@{place}" if parted and at else address
+
+
+def scrub(text: object, secrets: Iterable[str | None] = ()) -> str:
+    """A text on one line, without the secrets given and without parts that look like one."""
+    line = " ".join(str(text).split())
+    for secret in secrets:
+        if secret:
+            line = line.replace(secret, _HIDDEN)
+    for pattern in _SECRETS:
+        line = pattern.sub(rf"\1{_HIDDEN}", line)
+    return line

@@ -9,8 +9,17 @@ from pathlib import Path
 
 from ddnn_traces.errors import PushError, StorageError
 from ddnn_traces.messages import Messages
-from ddnn_traces.release.push.contents import Contents, Item, files_in, other_content, refuse_damaged
-from ddnn_traces.release.push.targets import Outcome, Parcel, Retry, parcels_below
+from ddnn_traces.release.push.contents import (
+    Contents,
+    Item,
+    Outcome,
+    Parcel,
+    Retry,
+    files_in,
+    other_content,
+    parcels_below,
+    refuse_damaged,
+)
 from ddnn_traces.store.whole_files import NO_SPACE, make_folders, sha256_of, sync, sync_tree
 
 _CHUNK = 1 << 20

@@ -15,8 +15,20 @@ from typing import Any, TypeVar
 
 from ddnn_traces.errors import PushError, needs_extra
 from ddnn_traces.messages import Messages
-from ddnn_traces.release.push.contents import Contents, Item, other_content, refuse_damaged
-from ddnn_traces.release.push.targets import TRANSIENT, Outcome, Parcel, Retry, Transient, parcels_below, scrub, seconds
+from ddnn_traces.release.push.contents import (
+    TRANSIENT,
+    Contents,
+    Item,
+    Outcome,
+    Parcel,
+    Retry,
+    Transient,
+    other_content,
+    parcels_below,
+    refuse_damaged,
+    scrub,
+    seconds,
+)
 from ddnn_traces.text import counted
 
 _Result = TypeVar("_Result")

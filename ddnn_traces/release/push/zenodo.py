@@ -11,17 +11,28 @@ import hashlib
 import html
 import os
 import re
-from collections.abc import Iterable, Mapping
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any, cast
 from urllib.parse import quote, urlsplit
 
 from ddnn_traces.errors import DraftError, PushError, UsageError, needs_extra
 from ddnn_traces.messages import Messages
 from ddnn_traces.release import facts
 from ddnn_traces.release.descriptions import shared
-from ddnn_traces.release.push.contents import Archive, Contents, Item, archive_of, other_content
-from ddnn_traces.release.push.targets import TRANSIENT, Outcome, Parcel, Retry, Transient, scrub, seconds
+from ddnn_traces.release.push.contents import (
+    TRANSIENT,
+    Contents,
+    Item,
+    Outcome,
+    Parcel,
+    Retry,
+    Transient,
+    other_content,
+    scrub,
+    seconds,
+)
 from ddnn_traces.store import layout
 
 #: Address and variable with the token, by the target's name.
@@ -36,6 +47,7 @@ _SEPARATE = (
 #: Prefixes of the DOIs of Zenodo itself and of its sandbox.
 _OWN_DOIS = ("10.5281/zenodo.", "10.5072/zenodo.")
 _TIMEOUT_S = (20, 300)
+_CHUNK = 1 << 20
 #: Zenodo knows SPDX's identifiers in small letters, those of 2021: for others it has these words.
 _UNKNOWN_LICENCES = {"CDLA-Permissive-2.0": "other-open"}
 _OWN_LICENCE = "notspecified"
@@ -405,3 +417,70 @@ class _Api:
         if state == 413:
             return PushError(f"{self._url}: Zenodo has no space for it ({reason}); ask Zenodo for more")
         return PushError(f"{self._url}: Zenodo refuses ({reason}); correct that and run the same command again")
+
+
+# --- the release as one archive
+
+_BEGIN = (1980, 1, 1, 0, 0, 0)  # the earliest time that a ZIP archive can state
+_FILE_MODE = 0o100644 << 16
+
+
+@dataclass(frozen=True)
+class Archive:
+    """All files of a release in a ZIP archive: the same bytes each time, and never on the disk. size: bytes.
+
+    The files are stored without compression, as Parquet is compressed already.
+    """
+
+    items: tuple[Item, ...]
+    size: int
+    md5: str
+
+    def __len__(self) -> int:
+        """Bytes; an HTTP client takes a body's length from here."""
+        return self.size
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The archive, piece by piece, from its start."""
+        return _pieces(self.items)
+
+
+def archive_of(contents: Contents) -> Archive:
+    """The archive, read through once for its size and checksum. Raises OSError."""
+    size, digest = 0, hashlib.md5(usedforsecurity=False)
+    for piece in _pieces(contents.items):
+        size += len(piece)
+        digest.update(piece)
+    return Archive(contents.items, size, digest.hexdigest())
+
+
+class _Sink:
+    """A stream for zipfile that can be written to and not searched."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def write(self, data: bytes) -> int:
+        self._pieces.append(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing is buffered below this."""
+
+    def take(self) -> bytes:
+        """The bytes written since the last call."""
+        pieces, self._pieces = self._pieces, []
+        return b"".join(pieces)
+
+
+def _pieces(items: tuple[Item, ...]) -> Iterator[bytes]:
+    sink = _Sink()
+    with zipfile.ZipFile(cast("IO[bytes]", sink), "w", zipfile.ZIP_STORED) as archive:  # it only writes and flushes
+        for item in items:
+            entry = zipfile.ZipInfo(item.path, _BEGIN)
+            entry.external_attr, entry.create_system = _FILE_MODE, 3
+            with item.local.open("rb") as source, archive.open(entry, "w", force_zip64=item.bytes >= 1 << 31) as target:
+                while chunk := source.read(_CHUNK):
+                    target.write(chunk)
+                    yield sink.take()
+    yield sink.take()
