@@ -462,7 +462,7 @@ DAMAGES: dict[str, tuple[Change, str, str]] = {
     ),
     "another unit in the dictionary": (
         replaced(layout.DICTIONARY, "`window_ns` | int64, never null | ns |", "`window_ns` | int64, never null | ms |"),
-        "dictionary", "lacks flow_windows.window_ns, or has another type or unit",
+        "dictionary", "lacks flow_windows.window_ns, or has another type, unit or meaning",
     ),
     "an empty datasheet": (lambda f: (f / layout.DATASHEET).write_text("\n"), "datasheet", "is empty"),
     "another title, for DataCite": (
