@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol, TypeVar
 
-
 from ddnn_traces.errors import PushError, UsageError, needs_extra
 from ddnn_traces.messages import Messages
 from ddnn_traces.release import facts
