@@ -193,7 +193,7 @@ def first_rows(release: Path, table: facts.Table) -> tuple[Mapping[str, Any], ..
     rows: list[dict[str, Any]] = []
     for file in table.files:
         with pq.ParquetFile(release / file.path) as parquet:
-            rows += next(parquet.iter_batches(facts.FIRST_ROWS)).to_pylist()
+            rows += next((batch.to_pylist() for batch in parquet.iter_batches(facts.FIRST_ROWS)), [])
         if len(rows) >= facts.FIRST_ROWS:
             break
     return tuple({name: _as_json(value) for name, value in row.items()} for row in rows[: facts.FIRST_ROWS])
