@@ -218,11 +218,11 @@ def sweep(specification: Path, out: Path, jobs: int | None, dataset: bool, outpu
 
     An interrupted sweep goes on with the same command. The keys are those of `simulate run`.
     """
-    from ddnn_traces.report.charts import simulation
+    from ddnn_traces.report.charts import gao
     from ddnn_traces.traffic.simulator import sweep as sweeps
 
     cells = sweeps.run(specification, out, jobs, dataset, lines.messages("cells"))
-    if chart := simulation.write_sweep(cells, out):
+    if chart := gao.write_sweep(cells, out):
         say(f"wrote {chart}")
     output.emit(cells.to_arrow())
 

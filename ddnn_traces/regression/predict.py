@@ -18,9 +18,9 @@ import polars as pl
 
 from ddnn_traces.errors import PredictionError, RegressionError, UsageError
 from ddnn_traces.regression import design, robustness
-from ddnn_traces.regression.default import FORMS, default_formula
 from ddnn_traces.regression.design import MIN_RUNS, RUN, clean_numbers
 from ddnn_traces.regression.estimate import Column, Estimate, Vector
+from ddnn_traces.regression.fitting import FORMS, default_formula
 from ddnn_traces.regression.formula import INTERCEPT, Formula, inverse, parse, terms_of
 from ddnn_traces.regression.inference import breusch_pagan
 from ddnn_traces.regression.results import (

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query import catalogue
 from ddnn_traces.regression import words
-from ddnn_traces.report.chapters import appendix, drivers, hosts, steps, summary, time, trust, volume
+from ddnn_traces.report.chapters import drivers, hosts, steps, summary, time, trust, volume
 from ddnn_traces.report.charts import style
 from ddnn_traces.report.charts.style import CHARTS
 from ddnn_traces.report.section import Chapter, Figure, Results, Section
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 CHAPTERS = (
     summary.chapter, hosts.chapter, volume.chapter, time.chapter, steps.chapter, drivers.chapter, trust.chapter,
-    appendix.chapter,
+    trust.appendix,
 )  # fmt: skip
 _HERE = Path(__file__).parent
 

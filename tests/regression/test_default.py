@@ -10,7 +10,7 @@ import pytest
 from regression_runs import noted
 
 from ddnn_traces.regression import fit
-from ddnn_traces.regression.default import LOGARITHMS, PER_WORKER
+from ddnn_traces.regression.fitting import LOGARITHMS, PER_WORKER
 
 SIZES = (1e6, 4e6, 14e6, 97e6)
 

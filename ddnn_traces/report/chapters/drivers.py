@@ -6,7 +6,7 @@ import polars as pl
 
 from ddnn_traces.regression import ERRORS, Regression
 from ddnn_traces.regression import words as sentences
-from ddnn_traces.report.charts import cheng, regression, simulation, zerwas
+from ddnn_traces.report.charts import cheng, gao, regression, zerwas
 from ddnn_traces.report.section import ROWS_AT_FIRST, Chapter, Column, Section, Source, Table, numbers, texts
 from ddnn_traces.report.words import count, digits, number_of, percent, size, span, words, yes_no
 from ddnn_traces.text import counted
@@ -265,7 +265,7 @@ def simulated(section: Section, frame: pl.DataFrame) -> None:
     )
     if rows["bandwidth_mbit"].n_unique() > 1:
         caption = "A point is a simulated run, a line its job and the order of its exchanges."
-        section.figure(simulation.simulated_step_time, rows, caption)
+        section.figure(gao.simulated_step_time, rows, caption)
     columns = [
         texts("run", "run_id"), texts("topology", "topology"), numbers("workers", "workers", count),
         numbers("rate (Mbit/s)", "bandwidth_mbit"), texts("exchanges", "variant"), numbers("step (ms)", "step_ms"),

@@ -7,7 +7,7 @@ import math
 import polars as pl
 
 from ddnn_traces.report.chapters.volume import NO_SERVER, no_phases
-from ddnn_traces.report.charts import chang, farhat, simulation, wire
+from ddnn_traces.report.charts import farhat, gao, wire
 from ddnn_traces.report.section import NO_FLOWS, NO_LOG, ROWS_AT_FIRST, Chapter, Column, Section, Source, numbers, texts
 from ddnn_traces.report.words import count, digits, number_of, percent, rate, size, span, words, yes_no
 from ddnn_traces.text import counted
@@ -202,7 +202,7 @@ def phases(section: Section, frame: pl.DataFrame) -> None:
         "chart is the time still to send when the phase's computation has ended, the mark in the right chart a model "
         "for each worker."
     )
-    section.figure(chang.parameter_server_phases, timed, caption, most=ROWS_AT_FIRST)
+    section.figure(farhat.parameter_server_phases, timed, caption, most=ROWS_AT_FIRST)
     columns = [
         texts("run", "run_id"), texts("phase", "phase"), numbers("steps", "steps", count),
         numbers("lasts (ms, mean)", "mean_ms"), numbers("overlap (ms)", "mean_overlap_ms"),
@@ -266,7 +266,7 @@ def slack(section: Section, frame: pl.DataFrame) -> None:
         "Blue: exchange of the buffer with the layer's gradients. Grey: its gradients are computed. Orange: its "
         "forward computation begins. The slack is between blue and orange. First step of the first worker."
     )
-    section.figure(simulation.layer_timeline, rows, caption)
+    section.figure(gao.layer_timeline, rows, caption)
     columns = [
         texts("run", "run_id"), numbers("layers", "layers", count), numbers("least slack (ms)", "least"),
         Column("median (ms)", lambda row: f"{row['median']:.4g}", is_number=True),
