@@ -25,11 +25,12 @@ import polars as pl
 from ddnn_traces.errors import RegressionError
 from ddnn_traces.regression import design, documents, inference, robustness
 from ddnn_traces.regression.design import MIN_RUNS, RUN, STEP, make_design, split_aliased
-from ddnn_traces.regression.estimate import Estimate
+from ddnn_traces.regression.estimate import Estimate, Vector
 from ddnn_traces.regression.formula import INTERCEPT, PAPER_FORMULA, Formula, in_logarithms, inverse, parse, terms_of
 from ddnn_traces.regression.results import (
     ALPHA,
     ERRORS,
+    LARGEST_LOG,
     SIZES,
     VOLUMES,
     Excluded,
@@ -38,6 +39,7 @@ from ddnn_traces.regression.results import (
     Refit,
     Regression,
     TermVerdict,
+    first_names,
     generated,
     p_text,
 )
@@ -57,8 +59,6 @@ _NETWORK = "delay_ms + bandwidth_mbit + loss_pct + C(batch_size) + C(model)"
 _LOSS = "loss_pct"
 #: Column of a query's rows with the reason why a row is not part of the preset's own formula; null where it is.
 _REASON = "left_out_reason"
-#: Logarithms beyond it overflow in exp().
-_LARGEST_LOG = math.log(1e300)
 
 
 @dataclass(frozen=True)
@@ -153,9 +153,8 @@ def _response_notes(rows: pl.DataFrame, fitted: Regression, response: str) -> li
     lost = rows.filter(pl.col("step_bytes").is_null() & pl.col("offload").is_null())[RUN].unique().sort().to_list()
     if response == "cable" and lost:
         return [
-            f"Bytes on the cable are not known of {', '.join(lost[:6])}{', ...' if len(lost) > 6 else ''}: "
-            "their flows are missing, or super-frames were captured and the MSS of their connections was not. The "
-            "response wire or payload has what was captured."
+            f"Bytes on the cable are not known of {first_names(lost)}: their flows are missing, or super-frames were "
+            "captured and the MSS of their connections was not. The response wire or payload has what was captured."
         ]
     return []
 
@@ -175,7 +174,7 @@ def _capture_notes(dataset: Dataset, fitted: Regression) -> list[str]:
     ]
     return [
         f"The captures of {losses.height} of the runs lost more than 0.1%, so that their volumes are too low: "
-        f"{', '.join(named[:6])}{', ...' if len(named) > 6 else ''}."
+        f"{first_names(named)}."
     ]
 
 
@@ -209,7 +208,7 @@ def _loss_notes(fitted: Regression, rows: pl.DataFrame) -> list[str]:
 
 
 def _factor(logarithm: float) -> str:
-    return f"{math.exp(logarithm):.4g}" if abs(logarithm) < _LARGEST_LOG else "1e300" if logarithm > 0 else "1e-300"
+    return f"{math.exp(logarithm):.4g}" if abs(logarithm) < LARGEST_LOG else "1e300" if logarithm > 0 else "1e-300"
 
 
 # --- fits of given rows
@@ -508,7 +507,7 @@ def _aic(rows: pl.DataFrame, text: str) -> float | None:
     return _best_scatter(estimate, design.relative_sizes(usable, formula)) + 2 * jacobian
 
 
-def _best_scatter(estimate: Estimate, relative: design.Vector | None) -> float:
+def _best_scatter(estimate: Estimate, relative: Vector | None) -> float:
     """The AIC of the fit, or of the one with scatter that grows with the size, whose power is a parameter more."""
     found = [estimate.information_criteria[0]]
     if relative is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 ALPHA = 0.05
 _LEAST_P = 0.0001
+#: Logarithms beyond it overflow in exp().
+LARGEST_LOG = math.log(1e300)
 #: Of the intervals of a prediction.
 LEVEL = 0.95
 #: Columns of a step's volume in bytes, and what they are in a sentence.
@@ -29,6 +32,11 @@ ERRORS = {"classic": "classic", "hc3": "HC3", "cluster": "run-clustered", "scale
 def plain(value: Any) -> str:
     """A level or number without a needless decimal point."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def first_names(names: Sequence[str], most: int = 6) -> str:
+    """The first names, and dots for the others."""
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
 
 #: runs.source of runs that were never measured.

@@ -15,7 +15,7 @@ import polars as pl
 from ddnn_traces.errors import RegressionError
 from ddnn_traces.regression.design import MIN_RUNS, RUN
 from ddnn_traces.regression.formula import INTERCEPT, Formula
-from ddnn_traces.regression.results import Change, Coefficient, OlsFit, Refit, TermVerdict, p_text, plain
+from ddnn_traces.regression.results import Change, Coefficient, OlsFit, Refit, TermVerdict, first_names, p_text, plain
 from ddnn_traces.text import counted, digits
 
 #: Attributes of a run. The model's name is not among them: it stands for its size.
@@ -149,7 +149,7 @@ def notes(found: tuple[Refit, ...]) -> list[str]:
     """What the refits show, in a sentence for each attribute with which something changes or that is not examined."""
     said = []
     for refit in found:
-        shown = f" ({', '.join(refit.values[:6])}{', ...' if len(refit.values) > 6 else ''})" if refit.values else ""
+        shown = f" ({first_names(refit.values)})" if refit.values else ""
         values = f"{refit.attribute}{shown}"
         if refit.reason is not None:
             said.append(f"{values} is not in the formula, and whether it matters was not examined: {refit.reason}.")

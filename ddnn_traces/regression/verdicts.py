@@ -20,13 +20,13 @@ from ddnn_traces.regression.results import (
     SingleRun,
     TermTest,
     TermVerdict,
+    first_names,
     p_text,
 )
 from ddnn_traces.text import digits
 
 _LOGARITHMS = frozenset(f"np.log({name})" for name in VOLUMES)
 _LOG_SIZES = frozenset(f"np.log({name})" for name in SIZES)
-_MOST_NAMED = 6
 #: Below so many runs, clustered errors are known to be too small.
 _FEW_CLUSTERS = 40
 
@@ -293,10 +293,6 @@ def row_notes(rows: pl.DataFrame, left_names: Collection[str]) -> list[str]:
         zero = rows.filter(rows[name] == 0)
         if zero.height:
             unit = "steps" if STEP in rows.columns else "runs"
-            listed = _listed(sorted(set(zero[RUN].to_list())))
+            listed = first_names(sorted(set(zero[RUN].to_list())))
             notes.append(f"{name} is 0 in {zero.height} of {rows.height} {unit}, which are in the fit: {listed}.")
     return notes
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ddnn_traces.regression.results import (
     ALPHA,
     ERRORS,
+    LARGEST_LOG,
     SIZES,
     VOLUMES,
     Coefficient,
@@ -42,8 +43,6 @@ _NEEDS = {
 }
 #: Runs that a sentence names at most.
 _MOST_NAMED = 5
-#: Logarithms beyond it overflow in exp().
-_LARGEST_LOG = math.log(1e300)
 _MOST_DECIMALS = 8
 _ANSWERS = {True: "significant", False: "not significant", None: "not tested"}
 _NO_RUN_HAS = re.compile(r"no run has \w+( or \w+)*$")
@@ -190,7 +189,7 @@ def _conclusion(coefficient: Coefficient) -> str:
 
 
 def _factor(coefficient: Coefficient) -> str:
-    is_level = coefficient.name.endswith("]") and abs(coefficient.estimate) < _LARGEST_LOG
+    is_level = coefficient.name.endswith("]") and abs(coefficient.estimate) < LARGEST_LOG
     return digits(math.exp(coefficient.estimate), 4) if is_level else "-"
 
 

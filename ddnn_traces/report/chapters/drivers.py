@@ -12,31 +12,21 @@ from ddnn_traces.report.words import count, digits, number_of, percent, size, sp
 from ddnn_traces.text import counted
 
 EXCLUDED = 80  # runs whose reason is stated
-
+ACCURACY_POINTS = 60  # of a run
+TRAININGS = 40
 _SOURCE = Source("run_step_volume")
-
+_ACCURACY = Source("accuracy_volume", {"points": ACCURACY_POINTS})
 _HOW_TO_FIT = (
     "The fit needs three or more runs with a training log (train_history.log next to the captures) and a run.toml with "
     "model_bytes, framework, batch_size and topology."
 )
-
-ACCURACY_POINTS = 60  # of a run
-
-_ACCURACY = Source("accuracy_volume", {"points": ACCURACY_POINTS})
-
 _NO_ACCURACY = "No run's log has an accuracy: log lines of Type,ID,Timestamp,Loss,Accuracy give one for each step."
-
-TRAININGS = 40
-
 _CONDITIONS = {"delay_ms": "delay (ms)", "bandwidth_mbit": "rate (Mbit/s)", "loss_pct": "loss (%)"}
-
-_OF_TRAINING = ["framework_backend", "topology", "model", "batch_size", "workers", "congestion_control"]  # fmt: skip
-
+_OF_TRAINING = ["framework_backend", "topology", "model", "batch_size", "workers", "congestion_control"]
 _NO_SWEEP = (
     "No two runs of one training differ in one condition of their links alone: declare delay_ms, bandwidth_mbit and "
     "loss_pct in run.toml, or make a sweep (docs/testbed.md)."
 )
-
 _NO_RUNS = "No run is simulated: `ddnn-traces simulate --out DATASET` writes one (docs/simulator.md)."
 
 
@@ -88,7 +78,7 @@ def drivers(section: Section, _: pl.DataFrame) -> None:
     ).rstrip()
     for chart, points, caption in residual_charts(fit):
         section.figure(chart, points, caption, others=[fit.left])
-    section.tables = [_coefficients(fit), *([_terms(fit)] if fit.tests else [])]
+    section.tables = _fit_tables(fit)
     verdicts = [f"{verdict.term}: {verdict.sentence}" for verdict in fit.verdicts]
     lists = (
         ("Read first", notes),
@@ -119,22 +109,22 @@ def residual_charts(fit: Regression) -> list[tuple[regression.OfResiduals, pl.Da
     return found
 
 
-def _terms(fit: Regression) -> Table:
-    """The joint test of each term."""
-    found = sentences.term_table(fit)
-    numeric = [found.columns[place] for place in found.numeric]
-    caption = f"{found.title}. GVIF^(1/(2 df)) is by how much other terms widen its intervals (1: not at all)."
-    return Table(caption, found.columns, found.rows, numeric, [_SOURCE])
-
-
-def _coefficients(fit: Regression) -> Table:
-    found = sentences.coefficient_table(fit, verbose=True)
+def _fit_tables(fit: Regression) -> list[Table]:
+    """The coefficients, and the joint test of each term."""
     caption = (
         f"{fit.formula}, by ordinary least squares over {counted(fit.rows, 'run')}: R² {_r_squared(fit.r_squared)}, "
         f"adjusted R² {_r_squared(fit.adj_r_squared)}, {counted(fit.df_resid or 0, 'residual degree')} of freedom. "
         f"Intervals and p-values are by {ERRORS[fit.errors]} standard errors."
     )
-    return Table(caption, found.columns, found.rows, [found.columns[place] for place in found.numeric], [_SOURCE])
+    found = [(sentences.coefficient_table(fit, verbose=True), caption)]
+    if fit.tests:
+        terms = sentences.term_table(fit)
+        widened = "GVIF^(1/(2 df)) is by how much other terms widen its intervals (1: not at all)."
+        found.append((terms, f"{terms.title}. {widened}"))
+    return [
+        Table(caption, table.columns, table.rows, [table.columns[place] for place in table.numeric], [_SOURCE])
+        for table, caption in found
+    ]
 
 
 def _r_squared(value: float | None) -> str:
