@@ -11,7 +11,7 @@ import click
 from ddnn_traces.cli import lines
 from ddnn_traces.cli.lines import say, warn
 from ddnn_traces.cli.shared import CommandByDefault, RowsOutput, key_values, params_option, prints_rows
-from ddnn_traces.cli.simulate import given_keys, job_options
+from ddnn_traces.cli.simulate import JOB_OPTIONS, given_keys, job_options, sweep_options
 from ddnn_traces.errors import UsageError
 
 
@@ -26,15 +26,10 @@ def ns3() -> None:
 #: Options of a job: keys that people change between two runs. All keys: docs/ns3.md, and --set.
 _OPTIONS: list[tuple[str, Any, str]] = [
     ("--run-id", str, "Name of the run. Default: ns3."),
+    *JOB_OPTIONS,
     ("--preset", click.Choice(["thesis", "fast"]), "Values of the thesis (docs/ns3.md), or these with jumbo packets."),
-    ("--profile", str, "Layers: thesis, a shipped profile (resnet50, ...), or a CSV or Parquet file. Default: thesis."),
-    ("--model-bytes", int, "Bytes of all gradients. Default: 100,000,000; of another profile its own."),
-    ("--compute-ms", float, "Forward and backward pass, ms. Default: 900; of another profile its own."),
     ("--compute-to-network", float, "Computation over transmission time (equation 5.1); sets the compute-ms."),
-    ("--workers", int, "Number of workers. Default: 2."),
-    ("--iterations", int, "Iterations. Default: 2; with --seconds what fits."),
-    ("--seconds", float, "Simulated time at which the run ends, s."),
-    ("--bandwidth-mbit", float, "Rate of each host's link, Mbit/s. Default: 10,000."),
+    ("--seconds", float, "Simulated time at which the run ends, s; --iterations is then what fits."),
     ("--training-priority", click.Choice(["same", "lower", "layers", "deadline"]), "Against the background: layers and "
      "deadline are lower but for the first layers, or for what would come too late. Default: same."),
     ("--flows-per-s", float, "Background flows that begin at each host, per second; needs --seconds. Default: 0."),
@@ -97,11 +92,7 @@ def run(
 
 @ns3.command()
 @click.argument("specification", metavar="[SWEEP.toml]", required=False, type=click.Path(path_type=Path))
-@click.option(
-    "--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder of the cells and charts."
-)
-@click.option("--jobs", type=click.IntRange(min=1), help="Processes. Default: one a CPU.")
-@click.option("--dataset/--no-dataset", default=False, help="Write each cell as a run, too, into OUT/dataset.")
+@sweep_options
 @training_option
 @compiler_option
 @debug_option

@@ -36,21 +36,24 @@ def simulate() -> None:
     """
 
 
-#: Options of a job: keys that people change between two runs. All keys: docs/simulator.md, and --set.
-_OPTIONS: list[tuple[str, Any, str]] = [
-    ("--run-id", str, "Name of the run. Default: simulation."),
+#: Options of a job: keys that people change between two runs, of ns3, too. All keys: docs/simulator.md, and --set.
+JOB_OPTIONS: list[tuple[str, Any, str]] = [
     ("--profile", str, "Layers: thesis, a shipped profile (resnet50, ...), or a CSV or Parquet file. Default: thesis."),
     ("--model-bytes", int, "Bytes of all gradients. Default: 100,000,000; of another profile its own."),
     ("--compute-ms", float, "Forward and backward pass, ms. Default: 900; of another profile its own."),
     ("--workers", int, "Number of workers. Default: 2."),
-    ("--topology", str, f"Collective: {', '.join(SHAPES)}. Default: ring."),
     ("--iterations", int, "Iterations. Default: 2."),
     ("--bandwidth-mbit", float, "Rate of each host's link, Mbit/s. Default: 10,000."),
+]  # fmt: skip
+_OPTIONS: list[tuple[str, Any, str]] = [
+    ("--run-id", str, "Name of the run. Default: simulation."),
+    *JOB_OPTIONS,
     ("--delay-ms", float, "Propagation delay, in each round of a collective, ms. Default: 0.01."),
+    ("--topology", str, f"Collective: {', '.join(SHAPES)}. Default: ring."),
     ("--queue", click.Choice(["fifo", "priority"]), "Which buffer that is ready goes first. Default: fifo."),
     ("--barrier/--no-barrier", bool, "Whether the forward pass waits for all gradients. Default: it does."),
     ("--fusion-bytes", int, "Tensor fusion: bytes of a buffer. Default: 6,280,000."),
-]  # fmt: skip
+]
 
 
 def job_options(
@@ -70,6 +73,18 @@ def job_options(
         return command
 
     return declare
+
+
+def sweep_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorator that gives a command the options of a sweep: out, jobs and dataset."""
+    folder = click.Path(path_type=Path, file_okay=False)
+    for option in (
+        click.option("--dataset/--no-dataset", default=False, help="Write each cell as a run, too, into OUT/dataset."),
+        click.option("--jobs", type=click.IntRange(min=1), help="Processes. Default: one a CPU."),
+        click.option("--out", required=True, type=folder, help="Folder of the cells and charts."),
+    ):
+        command = option(command)
+    return command
 
 
 def given_keys(options: Mapping[str, Any], settings: tuple[str, ...], keys: Keys) -> dict[str, Any]:
@@ -207,11 +222,7 @@ def throughput(specification: Path, dataset: str | Path | None, output: RowsOutp
 
 @simulate.command()
 @click.argument("specification", metavar="SWEEP.toml", type=click.Path(path_type=Path))
-@click.option(
-    "--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder of the cells and charts."
-)
-@click.option("--jobs", type=click.IntRange(min=1), help="Processes. Default: one a CPU.")
-@click.option("--dataset/--no-dataset", default=False, help="Write each cell as a run, too, into OUT/dataset.")
+@sweep_options
 @prints_rows(out=False)
 def sweep(specification: Path, out: Path, jobs: int | None, dataset: bool, output: RowsOutput) -> None:
     """Simulate every combination of the values that a TOML file has lists of: OUT/cells.parquet and a chart.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import ipaddress
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -197,10 +197,7 @@ _NOT_EXPANDED = ("jobs",)
 def read(path: Path) -> Matrix:
     """The matrix in a file. Raises UsageError, which names the key."""
     text = read_toml(path, UsageError)
-    known = ("defaults", "runs", "hosts", "python")
-    for key in text:
-        if key not in known:
-            raise UsageError(f"{path}: unknown key {shown(key)}; {nearest(key, known)}")
+    _check_known(str(path), text, ("defaults", "runs", "hosts", "python"))
     entries = text.get("runs")
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
         raise UsageError(f"{path}: no [[runs]]; write one for each run, or lists in one for all combinations")
@@ -280,9 +277,7 @@ def _repeated(where: str, cells: dict[str, Any]) -> Iterator[Run]:
 
 
 def _run(where: str, cells: Mapping[str, Any], repetition: str) -> Run:
-    for key in cells:
-        if key not in _RUN_KEYS:
-            raise UsageError(f"{where}: unknown key {shown(key)}; {nearest(key, tuple(_RUN_KEYS))}")
+    _check_known(where, cells, _RUN_KEYS)
     jobs = _jobs(where, cells)
     values = {
         key: _typed(where, key, cells[key], _RUN_KEYS[key])
@@ -394,9 +389,7 @@ def _jobs(where: str, cells: Mapping[str, Any]) -> tuple[Job, ...]:
 
 
 def _job(where: str, cells: Mapping[str, Any], name: str) -> Job:
-    for key in cells:
-        if key not in _JOB_KEYS:
-            raise UsageError(f"{where}: unknown key {shown(key)}; {nearest(key, tuple(_JOB_KEYS))}")
+    _check_known(where, cells, _JOB_KEYS)
     if "program" not in cells:
         raise UsageError(f"{where}: no program; one of {', '.join(PROGRAMS)}")
     values = {key: _typed(where, key, value, _JOB_KEYS[key]) for key, value in cells.items()}
@@ -439,10 +432,14 @@ def _table(where: str, kind: Any, cells: Any) -> Any:
     if not isinstance(cells, dict):
         raise UsageError(f"{where} = {shown(cells)}; it is a table")
     keys = kind.__annotations__
-    for key in cells:
-        if key not in keys:
-            raise UsageError(f"{where}: unknown key {shown(key)}; {nearest(key, tuple(keys))}")
+    _check_known(where, cells, keys)
     return kind(**{key: _typed(where, key, value, keys[key]) for key, value in cells.items()})
+
+
+def _check_known(where: str, cells: Iterable[str], known: Collection[str]) -> None:
+    for key in cells:
+        if key not in known:
+            raise UsageError(f"{where}: unknown key {shown(key)}; {nearest(key, tuple(known))}")
 
 
 _TYPES: dict[str, Any] = {"int": int, "float": float, "str": str, "bool": bool}
@@ -509,9 +506,7 @@ def _name(run: Run, variant: str, repetition: str) -> str:
 def _machine(where: str, host: Any) -> Machine:
     if not isinstance(host, dict):
         raise UsageError(f"{where}: it is a table, [[hosts]]")
-    for key in host:
-        if key not in Machine.__annotations__:
-            raise UsageError(f"{where}: unknown key {shown(key)}; {nearest(key, tuple(Machine.__annotations__))}")
+    _check_known(where, host, Machine.__annotations__)
     for key in ("ssh", "address", "interface"):
         if not isinstance(host.get(key), str) or not host[key]:
             raise UsageError(f"{where}: no {key}; ssh is user@host, address and interface are those that train")

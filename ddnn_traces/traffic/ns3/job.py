@@ -149,7 +149,8 @@ KEYS: dict[str, tuple[type, ...]] = {
 }  # fmt: skip
 #: Keys that stand for others.
 SHORT_KEYS: dict[str, tuple[type, ...]] = {"preset": (str,), "compute_to_network": _NUMBER, "straggler": _NUMBER}
-ALL_KEYS: specification.Keys = {**specification.KEYS, **KEYS, **SHORT_KEYS}
+_FIELD_KEYS: specification.Keys = {**specification.KEYS, **KEYS}
+ALL_KEYS: specification.Keys = {**_FIELD_KEYS, **SHORT_KEYS}
 CONDITIONS: specification.Conditions = {
     "compute_distribution": specification.CONDITIONS["compute_distribution"],
     "seed": (lambda values: values.get("compute_jitter") or values.get("flows_per_s"), "compute_jitter or flows_per_s"),
@@ -360,7 +361,7 @@ def job(values: Mapping[str, Any]) -> Ns3Run:
     ratio, straggler = (values.pop(name, None) for name in ("compute_to_network", "straggler"))
     if ratio is not None:
         values["compute_ms"] = _compute_ms(values, ratio)
-    found = specification.fields(values, KEYS)
+    found = specification.fields(values, _FIELD_KEYS)
     if straggler is not None:
         slow = _short("straggler", straggler, "compute_factors", values)
         found["compute_factors"] = (slow, *[1.0] * (found.get("workers", Ns3Run.workers) - 1))
@@ -389,7 +390,7 @@ def _short(name: str, value: Any, other: str, values: Mapping[str, Any]) -> floa
 def _compute_ms(values: Mapping[str, Any], ratio: Any) -> float:
     """The computation of an iteration by equation 5.1, of the size that the profile is named after (table 5.3)."""
     factor = _short("compute_to_network", ratio, "compute_ms", values)
-    run = Ns3Run(**specification.fields(values, KEYS))
+    run = Ns3Run(**specification.fields(values, _FIELD_KEYS))
     nominal = 100_000_000 if run.profile.name == "thesis" else run.model_bytes
     return factor * Ring(values.get("model_bytes") or nominal, run.workers, run.bandwidth_mbit).network_ms
 

@@ -10,7 +10,6 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from ddnn_traces.errors import UsageError
@@ -38,9 +37,7 @@ PROFILE_KEYS: dict[str, tuple[type, ...]] = {
     "profile": (str,), "layers": (int,), "model_bytes": (int,), "compute_ms": _NUMBER, "rescale": (bool,),
     "layer_sizes": (str,), "forward_times": (str,), "backward_times": (str,),
 }  # fmt: skip
-KEYS = JOB_KEYS | PROFILE_KEYS
-#: KEYS, which cannot be changed: a default.
-BY_NAME: Keys = MappingProxyType(KEYS)
+KEYS: Keys = JOB_KEYS | PROFILE_KEYS
 #: Keys that have an effect under a condition only: the condition of the other keys' values, and it in words.
 Conditions = Mapping[str, tuple[Callable[[Mapping[str, Any]], Any], str]]
 CONDITIONS: Conditions = {
@@ -59,19 +56,19 @@ def job(values: Mapping[str, Any]) -> SimulatedRun:
     return SimulatedRun(**fields(values))
 
 
-def fields(values: Mapping[str, Any], more: Keys = MappingProxyType({})) -> dict[str, Any]:
-    """The fields of a run of keys and values; more: keys of a run beside those of KEYS. Errors as of job."""
-    _check_names(values, {**KEYS, **more})
+def fields(values: Mapping[str, Any], keys: Keys = KEYS) -> dict[str, Any]:
+    """The fields of a run of keys and values. Errors as of job."""
+    _check_names(values, keys)
     given = {name: value for name, value in values.items() if value is not None}
-    own = {**JOB_KEYS, **more}
-    run = {"steps" if name == "iterations" else name: value for name, value in given.items() if name in own}
+    own = {name: value for name, value in given.items() if name not in PROFILE_KEYS}
+    run = {"steps" if name == "iterations" else name: value for name, value in own.items()}
     run |= {name: tuple(given[name]) for name in LIST_KEYS if name in given}
     for name in run.keys() & {"bandwidth_mbit", "delay_ms", "server_mbit"}:
         run[name] = float(run[name])
     return run | {"profile": profile(given)}
 
 
-def parsed(texts: Mapping[str, str], keys: Keys = BY_NAME) -> dict[str, Any]:
+def parsed(texts: Mapping[str, str], keys: Keys = KEYS) -> dict[str, Any]:
     """Values of a command line by their keys: as TOML writes them, texts also without quotation marks."""
     return {name: text if keys.get(name) == (str,) else _of_toml(text) for name, text in texts.items()}
 
@@ -153,7 +150,7 @@ def jobs(values: Mapping[str, Any]) -> list[SimulatedRun]:
     return runs
 
 
-def axes(values: Mapping[str, Any], keys: Keys = BY_NAME) -> dict[str, list[Any]]:
+def axes(values: Mapping[str, Any], keys: Keys = KEYS) -> dict[str, list[Any]]:
     """The keys of a sweep that have a list of values. Raises UsageError where there are none, or one is empty, and for
     keys and types of values that no cell can have."""
     if "jobs" in values:
@@ -170,7 +167,7 @@ def axes(values: Mapping[str, Any], keys: Keys = BY_NAME) -> dict[str, list[Any]
     return found
 
 
-def cells(values: Mapping[str, Any], keys: Keys = BY_NAME) -> Iterator[dict[str, Any]]:
+def cells(values: Mapping[str, Any], keys: Keys = KEYS) -> Iterator[dict[str, Any]]:
     """The keys of each cell of a sweep, the last axis fastest."""
     found = axes(values, keys)
     for chosen in product(*found.values()):

@@ -67,7 +67,7 @@ _COLUMNS = (
     "iteration_ms", "exposed_ms", "first_forward_ms", "sent_bytes", "samples_per_s", "aggregation_remaining_ms",
     "distribution_remaining_ms",
 )  # fmt: skip
-_SIMULATOR = Simulation(_measures, specification.BY_NAME, _COLUMNS, block=8)
+_SIMULATOR = Simulation(_measures, specification.KEYS, _COLUMNS, block=8)
 
 
 def run(path: Path, out: Path, jobs: int | None, dataset: bool, messages: Messages) -> pl.DataFrame:
@@ -100,7 +100,7 @@ def sweep_and_say(
 
 
 def named(
-    values: Mapping[str, Any], frame: pl.DataFrame, keys: specification.Keys = specification.BY_NAME
+    values: Mapping[str, Any], frame: pl.DataFrame, keys: specification.Keys = specification.KEYS
 ) -> Iterator[Row]:
     """The cells that can be simulated, each with a name of its own: its values on the axes."""
     axes = specification.axes(values, keys)
