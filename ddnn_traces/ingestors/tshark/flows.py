@@ -96,6 +96,11 @@ class Flow(SimpleNamespace):
     """A flow: attributes by the names of facts.FLOW_FACTS, all counters of flow_counters.py among them."""
 
     gaps: list[list[int]]
+    initial_sequence: int | None
+    mss: int | None
+    first_sequence: int | None
+    next_sequence: int | None
+    acknowledged: int | None
 
     def __init__(
         self, flow: int, src_ip: str, dst_ip: str, protocol: int, src_port: int, dst_port: int,

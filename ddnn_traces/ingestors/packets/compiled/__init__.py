@@ -15,7 +15,7 @@ from ddnn_traces.ingestors import flow_counters, link_types
 
 #: All that is compiled into the loop, constants included (jit.py is always): where one changes, all is compiled again.
 _TABLES = (capture_format, flow_counters, link_types)
-SOURCES = (*sorted(Path(__file__).parent.glob("*.py")), *(Path(table.__file__) for table in _TABLES))
+SOURCES = (*sorted(Path(__file__).parent.glob("*.py")), *(Path(str(table.__file__)) for table in _TABLES))
 FOLDER = jit.cache_folder("packet-loop", SOURCES)
 
 #: A function of the loop that Python calls.
