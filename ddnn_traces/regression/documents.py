@@ -80,7 +80,7 @@ def _document(regression: Regression) -> dict[str, Any]:
     paper = None
     if regression.preset == "paper":
         rows = [row._asdict() for row in words.paper_rows(regression)]
-        paper = {"table": rows, "sentences": words.paper_sentences(regression)}
+        paper = {"table": rows, "sentences": [*words.paper_sentences(regression)]}
 
     return {
         "ddnn_traces_regression": VERSION, **{name: getattr(regression, name) for name in _ABOUT},

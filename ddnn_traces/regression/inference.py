@@ -35,7 +35,10 @@ def coefficients_of(
     from scipy import stats
 
     kinds = {kind: estimate.covariance(kind) for kind in dict.fromkeys(("classic", robust, errors))}
-    deviations = {kind: _standard_errors(matrix) for kind, (matrix, _) in kinds.items()}
+    deviations = {
+        kind: [float(np.sqrt(value)) if value > 0 else None for value in np.diag(matrix)]
+        for kind, (matrix, _) in kinds.items()
+    }
     df = kinds[errors][1]
     found = []
     for number, (column, value) in enumerate(zip(estimate.columns, estimate.coefficients.tolist(), strict=True)):
@@ -55,30 +58,22 @@ def coefficients_of(
     return tuple(found)
 
 
-def _standard_errors(covariance: Vector) -> list[float | None]:
-    return [float(np.sqrt(value)) if value > 0 else None for value in np.diag(covariance)]
-
-
 def term_tests(estimate: Estimate, by_term: Mapping[str, Share], errors: str) -> tuple[TermTest, ...]:
     """The joint F-test of each term's share, and its GVIF.
 
     GVIF is None where other terms span part of the term: the interval of that part is then infinitely wide.
     """
+    from scipy import stats
+
     scatter = estimate.scatter(errors)
     inflation = _generalized_vif(estimate)
     found = []
     for term, share in by_term.items():
         gvif = inflation.get(term) if share.is_whole and share.df else None
         f = None if estimate.is_exact else _wald_f(estimate, scatter, share)
-        p = None if f is None else _upper_tail(f, share.df, scatter.df)
+        p = None if f is None else float(stats.f.sf(f, share.df, scatter.df))
         found.append(TermTest(term, f, share.df, scatter.df, p, gvif))
     return tuple(found)
-
-
-def _upper_tail(f: float, df: int, df_denominator: int) -> float:
-    from scipy import stats
-
-    return float(stats.f.sf(f, df, df_denominator))
 
 
 def _own_directions(estimate: Estimate, share: Share) -> Vector:

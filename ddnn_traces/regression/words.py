@@ -75,7 +75,7 @@ def blocks(regression: Regression, verbose: bool = False) -> list[Table | Sectio
     if is_paper:
         found += [
             _paper_table(regression),
-            Section("In the words of Zerwas et al. 2021, section VI", paper_sentences(regression)),
+            Section("In the words of Zerwas et al. 2021, section VI", [*paper_sentences(regression)]),
         ]
     if regression.coefficients:
         found.append(coefficient_table(regression, verbose))
@@ -430,12 +430,8 @@ def _paper_term(regression: Regression, names: tuple[str, ...]) -> str:
     return f"{result}; 95% confidence intervals include 0" if includes else result
 
 
-def paper_sentences(regression: Regression) -> list[str]:
+def paper_sentences(regression: Regression) -> Iterator[str]:
     """The paper's sentences with this dataset's numbers; only those that the fit supports."""
-    return list(_paper_sentences(regression))
-
-
-def _paper_sentences(regression: Regression) -> Iterator[str]:
     missing = _missing_size(regression)
     if missing:
         yield (

@@ -217,7 +217,7 @@ def claims(result: Regression) -> dict[str, set[str]]:
 def test_no_two_statements_of_one_output_differ(rows: pl.DataFrame) -> None:
     result = as_paper(rows)
     for term, kinds in claims(result).items():
-        assert len(kinds) == 1, (term, kinds, words.paper_sentences(result), result.verdicts)
+        assert len(kinds) == 1, (term, kinds, [*words.paper_sentences(result)], result.verdicts)
     tested = {found.term for found in result.verdicts if found.significant is not None}
     by_level = [c for c in result.coefficients if c.depends_on and c.name in tested]
     assert by_level == []

@@ -54,7 +54,7 @@ def test_the_paper_s_sentences() -> None:
 
 def test_the_paper_s_equation_without_its_main_regressor_is_not_called_that() -> None:
     result = as_paper(noisy_runs(model_bytes=pl.lit(None, pl.Int64)))
-    caveat = words.paper_sentences(result)[0]
+    caveat = next(words.paper_sentences(result))
     assert missing_facts(caveat, "Model_Size", "no run has model_bytes", "not the paper's equation") == []
     assert tables(result)[0].title.endswith("without Model_Size")
     complete = as_paper(noisy_runs())
