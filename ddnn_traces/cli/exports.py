@@ -205,9 +205,9 @@ def vacuum(url: str, older_than: float, dry_run: bool) -> None:
     cluster.
     """
     from ddnn_traces.store import object_store
-    from ddnn_traces.store.delta import vacuum as vacuums
+    from ddnn_traces.store.delta import commit as commits
 
-    strays = vacuums.vacuum(url, older_than, dry_run)
+    strays = commits.vacuum(url, older_than, dry_run)
     if dry_run:
         for stray in strays:
             click.echo(f"{stray.bytes:>14,}  {stray.path}")

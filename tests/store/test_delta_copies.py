@@ -13,8 +13,8 @@ import ddnn_traces
 from ddnn_traces.errors import UsageError
 from ddnn_traces.store import checksums
 from ddnn_traces.store.copying import copy
+from ddnn_traces.store.delta.commit import vacuum
 from ddnn_traces.store.delta.dataset import StoredDataset
-from ddnn_traces.store.delta.vacuum import vacuum
 from ddnn_traces.store.parquet import partition
 
 pytestmark = pytest.mark.cluster
@@ -128,7 +128,7 @@ def test_vacuum_after_a_killed_writer_keeps_the_named_versions(local: Path, newe
 def test_vacuum_keeps_what_was_in_use_within_the_days(
     local: Path, newer: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ddnn_traces.store.delta import vacuum as module
+    from ddnn_traces.store.delta import commit as module
 
     copy(local, bucket)
     copy(newer, bucket, [RUN])
