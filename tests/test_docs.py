@@ -6,9 +6,11 @@ import re
 import struct
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 import ddnn_traces
 from ddnn_traces.errors import NoDataError
@@ -21,6 +23,11 @@ from ddnn_traces.traffic.simulator import specification
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+GENERATED = ["tables.md", "queries.md", "charts.md", "cli.md", "api.md"]
+HAND_WRITTEN = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "data/README.md")),
+    *sorted(page for page in DOCS.glob("*.md") if page.name not in GENERATED),
+]
 
 
 def generator(name="generate"):
@@ -30,7 +37,7 @@ def generator(name="generate"):
     return module
 
 
-@pytest.mark.parametrize("page", ["tables.md", "queries.md", "charts.md", "cli.md", "api.md"])
+@pytest.mark.parametrize("page", GENERATED)
 def test_generated_pages_are_current(page):
     assert (DOCS / page).read_text(encoding="utf-8") == generator().PAGES[page](), "run `make docs`"
 
@@ -122,6 +129,22 @@ def test_files_and_names_in_contributing_exist():
     names = re.findall(r"`(_?[A-Z][A-Z_]+|test_\w+|not_in_the_report|read_pairs)`", text)
     code += "".join(path.read_text(encoding="utf-8") for path in (ROOT / "ddnn_traces/release").rglob("__init__.py"))
     assert [name for name in names if not re.search(rf"\b{name}\b", code)] == []
+
+
+def paragraphs(page):
+    """The prose of a Markdown page: without headings, tables, code blocks and generated parts; code is one word."""
+    text = re.sub(r"<!-- begin .*?<!-- end \w+ -->", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for before, token in pairwise(MarkdownIt("commonmark").enable("table").parse(text)):
+        if before.type == "paragraph_open":
+            words = {"code_inline": "Code", "softbreak": " "}
+            yield "".join(words.get(child.type, child.content) for child in token.children)
+
+
+@pytest.mark.parametrize("page", HAND_WRITTEN, ids=lambda page: page.stem)
+def test_no_sentence_has_more_than_35_words(page):
+    sentences = [s for text in paragraphs(page) for s in re.split(r"(?<=[.!?])[)\"']*\s+(?=[\"'(]*[A-Z0-9])", text)]
+    assert sentences
+    assert [sentence for sentence in sentences if len(sentence.split()) > 35] == []
 
 
 def test_every_make_target_in_the_docs_exists():
