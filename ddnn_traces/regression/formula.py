@@ -97,7 +97,7 @@ def inverse(left: str, name: str) -> Callable[[Any], Any] | None:
 
 
 def terms_of(formula: Formula) -> dict[str, frozenset[str]]:
-    """The terms of the right side in formula order, each with its columns; the intercept has none."""
+    """The right side's terms in order, with the columns of each; the intercept has none. Raises RegressionError."""
     import patsy
 
     try:

@@ -64,7 +64,7 @@ _LEGEND = re.compile(r"^# (\S+) stands for (\S+)$", re.M)
 
 
 def check_captures(examined: Examined) -> Iterator[Finding]:
-    """Each run's captures, ingested again, give the run's rows of the released tables."""
+    """Each run's captures, ingested again, give the run's rows of the released tables. Raises WrongError."""
     release = examined.release
     if not release.captures:
         return

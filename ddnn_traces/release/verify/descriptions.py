@@ -1,4 +1,7 @@
-"""Each description by the validator of its format, on a small copy of the tables where it reads them."""
+"""Each description by the validator of its format, on a small copy of the tables where it reads them.
+
+Each check raises WrongError, of which running.py makes a finding.
+"""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def _sums(folder: Path, paths: set[str], jobs: int) -> dict[str, str]:
 
 
 def check_release_json(examined: Examined) -> Iterator[Finding]:
-    """release.json and dataset.json can be read by this program; sets examined.declared."""
+    """release.json and dataset.json can be read by this program; sets examined.declared. Raises WrongError."""
     document = examined.document(layout.RELEASE)
     for name, reads in (("format_version", facts.FORMAT_VERSION), ("schema_version", schema.SCHEMA_VERSION)):
         version = document.get(name)

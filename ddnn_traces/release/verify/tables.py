@@ -107,7 +107,7 @@ def check_encoding(examined: Examined) -> Iterator[Finding]:
 
 
 def check_runs(examined: Examined) -> Iterator[Finding]:
-    """release.json repeats the table runs, and every file is of one of its runs."""
+    """release.json repeats the table runs, and every file is of one of its runs. Raises WrongError."""
     release = examined.release
     found: list[dict[str, Any]] = []
     for table, file in ((one, file) for one in release.tables for file in one.files):
