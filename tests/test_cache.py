@@ -6,6 +6,7 @@ import ast
 import os
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -83,11 +84,13 @@ def test_the_folder_of_the_packet_loop_is_named_by_all_that_is_compiled_into_it(
     sources = {*compiled.SOURCES, Path(jit.__file__)}
     for path in compiled.SOURCES:
         for node in ast.walk(ast.parse(path.read_text())):
-            module = str(node.module) if isinstance(node, ast.ImportFrom) else ""
-            names = [f"{module}.{name.name}" for name in node.names] if module == "ddnn_traces" else [module]
-            for name in names:
-                if name.startswith("ddnn_traces."):
-                    assert Path(str(import_module(name).__file__)) in sources, f"{path.name} imports {name}"
+            if not isinstance(node, ast.ImportFrom) or not str(node.module).startswith("ddnn_traces"):
+                continue
+            origin = import_module(str(node.module))
+            for name in node.names:
+                found = getattr(origin, name.name)
+                module = found if isinstance(found, ModuleType) else origin
+                assert Path(str(module.__file__)) in sources, f"{path.name} imports {module.__name__}"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     source = tmp_path / "constants.py"
     source.write_text("LIMIT = 1")
