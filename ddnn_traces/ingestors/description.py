@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ddnn_traces.ingestors.counters import Counters, closing_lines
+from ddnn_traces.ingestors.closing_lines import closing_lines
+from ddnn_traces.ingestors.interface_statistics import Counters
 from ddnn_traces.ingestors.logs import TrainingLog, natural_order, read_logs
 from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.ingestors.sources import RunInput, host_stem, role_of

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ddnn_traces.errors import CaptureError, UsageError
-from ddnn_traces.ingestors.counters import is_counter_log
+from ddnn_traces.ingestors.closing_lines import is_counter_log
 from ddnn_traces.ingestors.description import PacketNeeds
 from ddnn_traces.ingestors.facts import STDIN, CaptureFacts
 from ddnn_traces.ingestors.metadata import RunMetadata

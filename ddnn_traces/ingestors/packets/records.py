@@ -24,8 +24,8 @@ from ddnn_traces.capture_format import (
     pcapng_options,
 )
 from ddnn_traces.ingestors.capture_file import PcapHeader
-from ddnn_traces.ingestors.counters import InterfaceStatistics
 from ddnn_traces.ingestors.facts import CaptureFacts, Int64Array
+from ddnn_traces.ingestors.interface_statistics import InterfaceStatistics
 from ddnn_traces.ingestors.packets.compiled import scan as loop
 from ddnn_traces.ingestors.packets.compiled.scan import INTERFACE_COLUMNS, Framing
 from ddnn_traces.ingestors.packets.scanner import Scanner

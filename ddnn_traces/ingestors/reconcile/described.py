@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ddnn_traces.errors import REPORT, InternalError
-from ddnn_traces.ingestors.counters import COLUMNS as COUNTERS
-from ddnn_traces.ingestors.counters import OF_FILE
 from ddnn_traces.ingestors.description import Description
+from ddnn_traces.ingestors.interface_statistics import COLUMNS as COUNTERS
+from ddnn_traces.ingestors.interface_statistics import OF_FILE
 from ddnn_traces.ingestors.logs import Event, Step, natural_order
 from ddnn_traces.ingestors.reconcile.log_clocks import LogClock
 from ddnn_traces.ingestors.reconcile.vantage import is_host

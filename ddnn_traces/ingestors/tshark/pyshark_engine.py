@@ -42,8 +42,8 @@ import pyarrow as pa
 from ddnn_traces.capture_format import PCAP_HEADER_BYTES, PCAPNG
 from ddnn_traces.errors import EngineError
 from ddnn_traces.ingestors.capture_file import CaptureFile, PcapHeader
-from ddnn_traces.ingestors.counters import StatisticsFinder
 from ddnn_traces.ingestors.facts import ENCAPSULATIONS, FLOW_FACTS, PACKETS, CaptureFacts, ReadOptions
+from ddnn_traces.ingestors.interface_statistics import StatisticsFinder
 from ddnn_traces.ingestors.link_types import OF_WIRESHARK
 from ddnn_traces.ingestors.spill import CellSpill, Spill
 from ddnn_traces.ingestors.tshark.dissect import SHOWN, Skipped, captured_bytes, dissect, encapsulation_type, time_ns
