@@ -7,7 +7,7 @@ SITE := .venv-docs
 # Debian's Python comes without venv; root (a container, a CI machine) can mend that here.
 INSTALL_VENV = test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq python3-venv
 
-.PHONY: demo test test-all test-extras test-tensorflow lint format fuzz bench bench-queries bench-publish docs docs-examples docs-pictures site our-dataset notebooks lock clean
+.PHONY: demo test test-all test-extras test-nightly test-tensorflow lint format fuzz bench bench-queries bench-publish docs docs-examples docs-pictures site our-dataset notebooks lock clean
 
 demo: $(VENV)/.core
 	$(BIN)/ddnn-traces demo --out demo
@@ -16,14 +16,22 @@ demo: $(VENV)/.core
 PYTEST := $(BIN)/python -m pytest --dist worksteal --numprocesses
 MORE = $$(($$(nproc) + 1))
 
+# What needs an extra, root, or a night.
+OTHERS := testbed or tensorflow or page or site or ns3 or cluster or nightly
+
 # The quick set (docs/testing.md): all but the tests marked long, and those that need an extra: tests/release, and those
 # marked page.
 test: $(VENV)/.dev
-	$(PYTEST) auto -m "not long and not testbed and not tensorflow and not page and not site and not ns3 and not cluster" --ignore tests/release
+	$(PYTEST) auto -m "not (long or $(OTHERS))" --ignore tests/release
 
 # What the quick set leaves out: the tests marked long, and the Hypothesis tests with many examples.
 test-all: $(VENV)/.dev
-	HYPOTHESIS_PROFILE=all $(PYTEST) $(MORE) -m "(long or hypothesis) and not testbed and not tensorflow and not page and not site and not ns3 and not cluster" --ignore tests/release
+	HYPOTHESIS_PROFILE=all $(PYTEST) $(MORE) -m "(long or hypothesis) and not ($(OTHERS))" --ignore tests/release
+
+# What repeats test-all in more breadth, or can fail without a change of ours (docs/testing.md).
+test-nightly: $(VENV)/.dev
+	$(PYTEST) $(MORE) -m nightly tests
+	$(BIN)/python tests/fuzz.py --seconds 600
 
 # What the extras publish, explore, ns3 and cluster are needed for (the last on a Dask cluster and Ceph's S3 server); the
 # docs site; runs of the testbed, as root, a test module at a time in each process; and the benchmarks on small data, so

@@ -110,6 +110,10 @@ NOT_RUN: dict[tuple[str, str], str] = {
 
 COMMAND = [sys.executable, "-c", "from ddnn_traces.cli import main; main()"]
 
+#: Runs a command line in this process: tests set it, since a start of Python takes longer than most examples. Without
+#: it, and for lines that need a shell, each command is a process.
+run_here: Callable[..., subprocess.CompletedProcess[bytes]] | None = None
+
 
 @dataclass(frozen=True)
 class Block:
@@ -234,12 +238,29 @@ def _run(page: str, block: Block, globs: dict[str, object]) -> str:
         return _sql(block.code)
     if block.kind == "doctest":
         return _doctest(page, block.code, globs)
-    return _call([sys.executable, "-c", block.code]) if is_run(page, block.code) else ""
+    return _python(block.code) if is_run(page, block.code) else ""
+
+
+def _python(code: str) -> str:
+    if run_here is None:
+        return _call([sys.executable, "-c", code])
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(code, "example", "exec"), {"__name__": "__main__"})  # noqa: S102 (an example of the docs)
+    return printed.getvalue()
+
+
+def _needs_shell(line: str) -> bool:
+    """Whether a line has more than a call of the command, its words and a comment."""
+    plain = re.sub(r"'[^']*'|\"[^\"$`\\]*\"", "_", line)
+    return re.fullmatch(r"(ddnn-traces( [^\s#|<>;&$`*?~\\\"'(]+)*)?\s*(#.*)?", plain) is None
 
 
 def _sh(code: str) -> str:
     for word, value in WORDS.items():
         code = re.sub(rf"(?<![\w/.-]){word}(?![\w/.-])", value, code)
+    lines = Block("sh", code).lines
+    if run_here is not None and not any(map(_needs_shell, lines)):
+        return "".join(_command(words[1:]) for line in lines if (words := shlex.split(line, comments=True)))
     # messages on standard error have times and rates: not in the output
     return _call(["bash", "-euo", "pipefail", "-c", f'ddnn-traces() {{ {shlex.join(COMMAND)} "$@"; }}\n{code}'])
 
@@ -263,6 +284,14 @@ def _doctest(page: str, code: str, globs: dict[str, object]) -> str:
         raise AssertionError(said.getvalue())
     globs |= test.globs
     return ""
+
+
+def _command(words: list[str]) -> str:
+    assert run_here is not None
+    done = run_here(*words)
+    if done.returncode:
+        raise AssertionError(f"{words}\nexit code {done.returncode}\n{done.stdout.decode()}{done.stderr.decode()}")
+    return done.stdout.decode()
 
 
 def _call(call: list[str]) -> str:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import fcntl
-import gc
 import os
-import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import settings
-from tools import COMMAND, FULL, RunCommand
+from tools import COMMAND, FULL, RunCommand, run_here
 
 import ddnn_traces
-from ddnn_traces.cli import main
 from ddnn_traces.query import views
 from ddnn_traces.query.dataset import Dataset
 
@@ -108,22 +103,10 @@ def no_traces_duckdb(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunCommand:
     """Runs the command line in this process, in tmp_path; an exception that is not handled fails the test."""
 
-    import pandas  # noqa: F401  before ingest hides it: pyarrow asks for it only once
-    import scipy  # noqa: F401
-
     def run(*arguments: str | Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        line = ["ddnn-traces", *map(str, arguments)]
-        terminate, threshold = signal.getsignal(signal.SIGTERM), gc.get_threshold()
-        with monkeypatch.context() as patch, CliRunner().isolation(input=stdin) as (stdout, stderr, _):
+        with monkeypatch.context() as patch:
             patch.chdir(tmp_path)
-            patch.setattr("sys.argv", line)
-            patch.setattr("sys.meta_path", [*sys.meta_path])  # ingest hides pandas and scipy from its own process
-            with pytest.raises(SystemExit) as ended:
-                main()
-            sys.stdout.flush()
-        signal.signal(signal.SIGTERM, terminate)
-        gc.set_threshold(*threshold)
-        return subprocess.CompletedProcess(line, int(ended.value.code or 0), stdout.getvalue(), stderr.getvalue())
+            return run_here(*arguments, stdin=stdin)
 
     return run
 

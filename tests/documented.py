@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
+from tools import run_here
+
 from ddnn_traces.testbed import matrix
 
 ROOT = Path(__file__).parents[1]
@@ -26,6 +28,7 @@ def load_examples() -> ModuleType:
 
 
 examples = load_examples()
+examples.run_here = run_here
 #: The examples of each page.
 BLOCKS = {page: list(examples.blocks(examples.page_text(page))) for page in examples.PAGES}
 

@@ -17,6 +17,7 @@ import pytest
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
+from tools import mostly_nightly
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
 #: Charts in each.
@@ -62,7 +63,7 @@ def test_these_are_the_notebooks() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mostly_nightly(NAMES, "01-explore"))
 def test_outputs_are_the_committed_ones(name: str) -> None:
     path = FOLDER / f"{name}.ipynb"
     before = sorted(FOLDER.iterdir())

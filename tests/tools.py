@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -12,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import ddnn_traces
+from ddnn_traces.cli import main
 from ddnn_traces.messages import Messages
 
 #: What the `ddnn-traces` command runs, also in another folder and where the package is not installed.
@@ -25,6 +29,28 @@ RunCommand = Callable[..., subprocess.CompletedProcess[bytes]]
 
 #: The full captures, where they are at hand: they are not shipped, and the sample is cut from them.
 FULL = Path(__file__).parents[2] / "shared" / "captures"
+
+
+def run_here(*arguments: str | Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """The command line, run in this process; an exception that is not handled is raised."""
+    import pandas  # noqa: F401  before ingest hides it: pyarrow asks for it only once
+    import scipy  # noqa: F401
+
+    line = ["ddnn-traces", *map(str, arguments)]
+    terminate, threshold = signal.getsignal(signal.SIGTERM), gc.get_threshold()
+    with pytest.MonkeyPatch.context() as patch, CliRunner().isolation(input=stdin) as (stdout, stderr, _):
+        patch.setattr("sys.argv", line)
+        patch.setattr("sys.meta_path", [*sys.meta_path])  # ingest hides pandas and scipy from its own process
+        with pytest.raises(SystemExit) as ended:
+            main()
+        sys.stdout.flush()
+    signal.signal(signal.SIGTERM, terminate)
+    gc.set_threshold(*threshold)
+    return subprocess.CompletedProcess(line, int(ended.value.code or 0), stdout.getvalue(), stderr.getvalue())
+
+
+def lines(stream: bytes) -> list[str]:
+    return stream.decode().splitlines()
 
 
 class Notes(Messages):
@@ -43,6 +69,14 @@ def mostly_long(cases: Iterable[Any], *quick: Any, name: Callable[[Any], str] = 
     values = list(cases)
     assert all(value in values for value in quick)
     return [pytest.param(value, id=name(value), marks=() if value in quick else pytest.mark.long) for value in values]
+
+
+def mostly_nightly(cases: Iterable[Any], *before: str) -> list[Any]:
+    """Parameters of a test with more marks: all but those of these ids run in `make test-nightly` alone."""
+    params = [case if isinstance(case, type(pytest.param())) else pytest.param(case, id=str(case)) for case in cases]
+    assert {param.id for param in params} >= set(before)
+    marks = [param.marks if param.id in before else (*param.marks, pytest.mark.nightly) for param in params]
+    return [pytest.param(*param.values, id=param.id, marks=mark) for param, mark in zip(params, marks, strict=True)]
 
 
 def needs_full_captures(test: Callable[..., None]) -> Callable[..., None]:

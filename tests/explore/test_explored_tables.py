@@ -20,17 +20,22 @@ ONE = "torch-mlp1-sgd-32-gloo-0ms-ring"
 TWO = "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2"
 
 
-@pytest.fixture
-def opened(sample_dataset: Dataset) -> Iterator[Callable[..., Dataset]]:
-    """Opens runs of the sample, closed after the test: make() closes a connection to files for good."""
-    found: list[Dataset] = []
+Made = Callable[..., tuple[Dataset, page.Contents]]
 
-    def open_runs(*runs: str) -> Dataset:
-        found.append(ddnn_traces.open(sample_dataset.path, list(runs)))
-        return found[-1]
 
-    yield open_runs
-    for dataset in found:
+@pytest.fixture(scope="module")
+def made(sample_dataset: Dataset) -> Iterator[Made]:
+    """Opens runs of the sample and makes the tables, once: make() closes a connection to files for good."""
+    found: dict[tuple[str, ...], tuple[Dataset, page.Contents]] = {}
+
+    def make(*runs: str) -> tuple[Dataset, page.Contents]:
+        if runs not in found:
+            dataset = ddnn_traces.open(sample_dataset.path, list(runs))
+            found[runs] = dataset, page.make(dataset)
+        return found[runs]
+
+    yield make
+    for dataset, _ in found.values():
         dataset.close()
 
 
@@ -38,25 +43,22 @@ def rows(dataset: Dataset, query: str) -> list[Any]:
     return dataset.connection.execute(query).fetchall()
 
 
-def test_the_tables_hold_all_bytes_and_steps_of_the_runs(
-    opened: Callable[..., Dataset], sample_dataset: Dataset
-) -> None:
-    dataset = opened(ONE, TWO)
-    contents = page.make(dataset)
+def test_the_tables_hold_all_bytes_and_steps_of_the_runs(made: Made, sample_dataset: Dataset) -> None:
+    dataset, contents = made(ONE, TWO)
     expected = f"WHERE run_id IN ('{ONE}', '{TWO}') GROUP BY run_id ORDER BY run_id"
     sums = "SELECT run_id, sum(packets), sum(wire_bytes) FROM flows " + expected
-    assert rows(
-        dataset, "SELECT run, sum(packets), sum(wire_bytes) FROM explored_windows GROUP BY 1 ORDER BY 1"
-    ) == rows(sample_dataset, sums)
-    assert rows(dataset, "SELECT run, count(*) FROM explored_steps GROUP BY 1 ORDER BY 1") == rows(
-        sample_dataset, "SELECT run_id, count(*) FROM steps " + expected
+    assert (
+        rows(dataset, "SELECT run, sum(packets), sum(wire_bytes) FROM explored_windows GROUP BY 1 ORDER BY 1")
+        == sample_dataset.sql(sums).rows()
+    )
+    assert rows(dataset, "SELECT run, count(*) FROM explored_steps GROUP BY 1 ORDER BY 1") == (
+        sample_dataset.sql("SELECT run_id, count(*) FROM steps " + expected).rows()
     )
     assert contents.runs == contents.series == (TWO, ONE)  # a colour is a run
 
 
-def test_a_window_suits_the_longest_run(opened: Callable[..., Dataset]) -> None:
-    dataset = opened(ONE, TWO)
-    contents = page.make(dataset)
+def test_a_window_suits_the_longest_run(made: Made) -> None:
+    dataset, contents = made(ONE, TWO)
     ((most, rate_is_right),) = rows(
         dataset,
         "SELECT max(until_s) / max(until_s - since_start_s), "
@@ -67,14 +69,13 @@ def test_a_window_suits_the_longest_run(opened: Callable[..., Dataset]) -> None:
     assert contents.window_ms >= 1
 
 
-def test_of_a_single_run_a_colour_is_a_host_of_windows_and_steps(opened: Callable[..., Dataset]) -> None:
-    contents = page.make(opened(ONE))
+def test_of_a_single_run_a_colour_is_a_host_of_windows_and_steps(made: Made) -> None:
+    _, contents = made(ONE)
     assert contents.series == ("W1", "W2", "W3", "W4")
 
 
-def test_the_connection_touches_no_file_afterwards(opened: Callable[..., Dataset], tmp_path: Path) -> None:
-    dataset = opened(ONE)
-    page.make(dataset)
+def test_the_connection_touches_no_file_afterwards(made: Made, tmp_path: Path) -> None:
+    dataset, _ = made(ONE)
     for statement in (
         f"COPY explored_windows TO '{tmp_path / 'out.csv'}'",
         f"ATTACH '{tmp_path / 'new.duckdb'}'",
@@ -112,9 +113,9 @@ def test_a_run_without_packets_has_empty_tables(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("steps", [20, 100_000])
-def test_the_charts_name_columns_of_the_tables(steps: int, opened: Callable[..., Dataset]) -> None:
-    dataset = opened(ONE)
-    spec = page.spec(dataclasses.replace(page.make(dataset), steps=steps))
+def test_the_charts_name_columns_of_the_tables(steps: int, made: Made) -> None:
+    dataset, contents = made(ONE)
+    spec = page.spec(dataclasses.replace(contents, steps=steps))
     columns = "SELECT column_name FROM duckdb_columns() WHERE table_name LIKE 'explored%'"
     known = {name for (name,) in rows(dataset, columns)}
     marks = [mark for chart in plots(spec) for mark in chart["plot"] if "mark" in mark]

@@ -147,6 +147,8 @@ def test_killed_at_any_instant(sample: Path, tmp_path: Path, ingests: Ingests) -
         time.sleep((kill + rng.random()) / KILLS * seconds)  # the moment is what is tested
         os.kill(pid, signal.SIGKILL)
         ended = ingests.wait()
+        # the machine may be slower or faster now
+        seconds *= 1.05 if ended == signal.SIGKILL else 0.7
         assert is_dataset(out)
         state = by_run(out)
         assert old.keys() <= state.keys() <= new.keys()

@@ -5,18 +5,19 @@ Bytes, times and windows are equal; rates are equal up to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from independent import Array, Run, read_run
 from tools import FULL, mostly_long, needs_full_captures
 
 import ddnn_traces
-from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.query.dataset import Dataset, StoredViews
 
 MS = 10**6
 SAMPLE = Path(__file__).parents[2] / "tests" / "traces" / "runs"
@@ -110,35 +111,62 @@ def sent_again(packets: Array) -> Array:
     return again
 
 
-of_the_sample = pytest.mark.parametrize("name", mostly_long(list(RUNS), name=str))
+Answers = dict[str, pl.DataFrame]
+Once = Callable[[str, Callable[[Path], object]], Path]
+QUERIES = ("collective_completion", "bus_bandwidth", "step_overlap")
 
 
-@of_the_sample
-def test_bus_bandwidth_and_overlap(sample_dataset: Dataset, name: str) -> None:
-    assert_exchange(sample_dataset, SAMPLE / name)
+def answers(dataset: Dataset, once: Once, name: str) -> Answers:
+    """The queries' rows of all runs, asked once for all processes: to plan and run them takes most of the time."""
+
+    def ask(folder: Path) -> None:
+        folder.mkdir()
+        with ddnn_traces.open(dataset.path, runs=list(RUNS)) as opened, StoredViews(opened) as stored:
+            for query in QUERIES:
+                stored.store_inputs(query)
+                opened.query(query).write_parquet(folder / f"{query}.parquet")
+
+    folder = once(f"exchange-of-{name}", ask)
+    return {query: pl.read_parquet(folder / f"{query}.parquet") for query in QUERIES}
 
 
+@pytest.fixture(scope="module")
+def of_the_sample(sample_dataset: Dataset, once: Once) -> Answers:
+    return answers(sample_dataset, once, "sample")
+
+
+@pytest.fixture(scope="module")
+def of_the_full_captures(full_dataset: Dataset, once: Once) -> Answers:
+    return answers(full_dataset, once, "full")
+
+
+@pytest.mark.parametrize("name", mostly_long(list(RUNS), name=str))
+def test_bus_bandwidth_and_overlap(of_the_sample: Answers, name: str) -> None:
+    assert_exchange(of_the_sample, SAMPLE / name)
+
+
+@pytest.mark.nightly
 @needs_full_captures
 @pytest.mark.parametrize("name", RUNS)
-def test_bus_bandwidth_and_overlap_of_the_full_captures(full_dataset: Dataset, name: str) -> None:
-    assert_exchange(full_dataset, FULL / name)
+def test_bus_bandwidth_and_overlap_of_the_full_captures(of_the_full_captures: Answers, name: str) -> None:
+    assert_exchange(of_the_full_captures, FULL / name)
 
 
-def assert_exchange(dataset: Dataset, folder: Path) -> None:
+def assert_exchange(found: Answers, folder: Path) -> None:
     run = read_run(folder)
-    with ddnn_traces.open(dataset.path, runs=[folder.name]) as opened:
-        assert_bus_bandwidth(opened, folder, run)
-        assert_overlap(opened, folder, run)
+    of_run = {query: rows.filter(run_id=folder.name) for query, rows in found.items()}
+    assert_bus_bandwidth(of_run, RUNS[folder.name], run)
+    assert_overlap(of_run["step_overlap"], run)
 
 
-def assert_bus_bandwidth(dataset: Dataset, folder: Path, run: Run) -> None:
-    factor = RUNS[folder.name]
-    of_run = f"WHERE run_id = '{folder.name}' ORDER BY step, measured_by"
-    times = dataset.sql(f"""SELECT step, measured_by, begin_ns, end_ns, exchange_ms, payload_bytes, retransmitted_bytes,
-                                   moving_ms
-                            FROM collective_completion {of_run}""").rows()
-    rates = dataset.sql(f"""SELECT algorithm_gbit_per_s, bus_gbit_per_s, moving_bus_gbit_per_s
-                            FROM bus_bandwidth {of_run}""").rows()
+def assert_bus_bandwidth(found: Answers, factor: float, run: Run) -> None:
+    columns = (
+        "step", "measured_by", "begin_ns", "end_ns", "exchange_ms", "payload_bytes", "retransmitted_bytes", "moving_ms",
+    )  # fmt: skip
+    order = ["step", "measured_by"]
+    times = found["collective_completion"].sort(order).select(columns).rows()
+    of_rates = ("algorithm_gbit_per_s", "bus_gbit_per_s", "moving_bus_gbit_per_s")
+    rates = found["bus_bandwidth"].sort(order).select(of_rates).rows()
     expected, expected_rates = [], []
     for step, exchange in enumerate(exchanges(run)):
         phases = np.array([log.phases[step] for log in run.logs.values()])
@@ -158,12 +186,9 @@ def assert_bus_bandwidth(dataset: Dataset, folder: Path, run: Run) -> None:
     np.testing.assert_allclose(rates, expected_rates, rtol=1e-12)
 
 
-def assert_overlap(dataset: Dataset, folder: Path, run: Run) -> None:
-    found = dataset.sql(
-        "SELECT worker, step, payload_bytes, overlap_bytes, wire_ms, overlap_ms FROM step_overlap() WHERE run_id = $1",
-        [folder.name],
-    ).rows()
-    assert sorted(found) == sorted(row for worker in run.logs for row in overlap(run, worker))
+def assert_overlap(found: pl.DataFrame, run: Run) -> None:
+    rows = found.select("worker", "step", "payload_bytes", "overlap_bytes", "wire_ms", "overlap_ms").rows()
+    assert sorted(rows) == sorted(row for worker in run.logs for row in overlap(run, worker))
 
 
 def overlap(run: Run, worker: str) -> Iterator[tuple[str, int, int, int, float, float]]:

@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 import vl_convert
+from tools import mostly_long
 
 from ddnn_traces.query import sweep
 from ddnn_traces.report.charts import gao, style
@@ -60,23 +61,29 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.fixture(scope="module")
+def written(folder: Path) -> list[Path]:
+    """Its figures, in the place of one of before."""
+    (folder / "figures").mkdir()
+    (folder / "figures" / "of_before.svg").write_text("<svg/>")
+    return gao.write(folder, AXES)
+
+
 def texts(path: Path) -> list[str]:
     return re.findall(r"<text[^>]*>([^<]+)</text>", path.read_text(encoding="utf-8"))
 
 
-def test_a_sweep_over_the_thesis_s_axes_has_its_figures(folder: Path) -> None:
-    (folder / "figures").mkdir(exist_ok=True)
-    (folder / "figures" / "of_before.svg").write_text("<svg/>")
-    written = {path.stem: path for path in gao.write(folder, AXES)}
-    assert set(written) == {
+def test_a_sweep_over_the_thesis_s_axes_has_its_figures(folder: Path, written: list[Path]) -> None:
+    by_name = {path.stem: path for path in written}
+    assert set(by_name) == {
         "ratio_4", "ratio_2", "rate_92", "rate_184", "application_ratio_0.5", "application_ratio_0.25",
         "operating_boundary", "duration_cdf_4", "duration_cdf_2", "gains_4", "gains_2", "progression_4_92_same",
         "progression_4_92_lower", "progression_2_92_same", "progression_2_92_lower",
     }  # fmt: skip
-    assert sorted(path.stem for path in (folder / "figures").iterdir()) == sorted(written)
-    drawn = texts(written["operating_boundary"])
+    assert sorted(path.stem for path in (folder / "figures").iterdir()) == sorted(by_name)
+    drawn = texts(by_name["operating_boundary"])
     assert drawn.count("+10.0") == 3 and drawn.count("−50.0") == 8  # one cell has no iteration at the lower priority
-    assert {"same priority", "lower priority", "small flows"} <= set(texts(written["ratio_4"]))
+    assert {"same priority", "lower priority", "small flows"} <= set(texts(by_name["ratio_4"]))
 
 
 @pytest.mark.parametrize("axes", [["workers", *AXES], ["seed"]])
@@ -96,7 +103,7 @@ def test_a_sweep_in_which_nothing_was_simulated_has_no_figure(tmp_path: Path) ->
     assert gao.write(tmp_path, ["workers"]) == []
 
 
-@pytest.mark.parametrize("lacking", ["flows", "iterations", "large"])
+@pytest.mark.parametrize("lacking", mostly_long(["flows", "iterations", "large"], "iterations"))
 def test_what_was_not_measured_is_left_out(lacking: str, folder: Path, tmp_path: Path) -> None:
     """A rate of 0, cells that stopped before an iteration ended, a run too short for large flows."""
     for path in folder.glob("*.parquet"):
@@ -119,8 +126,8 @@ def test_what_was_not_measured_is_left_out(lacking: str, folder: Path, tmp_path:
     assert len(numbers) == {"flows": 3 + 2 + 2, "iterations": 8, "large": 3 + 4}[lacking]
 
 
-def test_axes_have_units(folder: Path) -> None:
-    for path in gao.write(folder, AXES):
+def test_axes_have_units(folder: Path, written: list[Path]) -> None:
+    for path in written:
         titles = [text for text in texts(path) if re.search(r"[a-z]{4,} ?.*\)$", text)]
         assert titles, path.name
     for name in ("duration (ms)", "share of the small flows (share)"):

@@ -18,9 +18,12 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.mark.parametrize(
     ("checked", "cases"),
-    [(False, 30), pytest.param(False, 600, marks=pytest.mark.long), pytest.param(True, 600, marks=pytest.mark.long)],
+    [
+        (False, 30),
+        pytest.param(True, 600, marks=pytest.mark.long),
+        pytest.param(False, 600, marks=pytest.mark.nightly),
+    ],
 )
-@pytest.mark.long_after(1)
 def test_damaged_captures(checked: bool, cases: int, tmp_path: Path) -> None:
     """In a process of its own, which may crash. Checked code needs its own cache folder."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

@@ -1,0 +1,156 @@
+"""`query`, `describe` and `regress`: lists, descriptions, one run, and what the runs lack."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from datasets import write_dataset
+from small_runs import A, B, ring, write_captures, write_log
+from tools import RunCommand, lines
+
+import ddnn_traces
+from ddnn_traces.query import missing
+from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.store import schema
+
+
+def test_describe_names_every_column(command: RunCommand, small: Dataset) -> None:
+    done = command("describe", small.path)
+    assert (done.returncode, done.stderr) == (0, b"")
+    sections = dict(section.split("\n", 1) for section in ("\n" + done.stdout.decode()).split("\n## ")[1:])
+    assert tuple(sections) == schema.TABLES
+    for table in schema.tables():
+        named = [
+            line.split(" | ")[0].removeprefix("| ") for line in lines(sections[table.name].encode()) if "|" in line
+        ]
+        assert named[2:] == [column.name for column in table.columns]
+        rows = small.sql(f"SELECT count(*) FROM {table.name}").item()
+        assert f" {rows:,} row{'' if rows == 1 else 's'}." in sections[table.name]
+
+
+def test_describe_one_table_without_a_dataset(command: RunCommand) -> None:
+    reported = command("describe", "--table", "hosts").stdout.decode()
+    assert reported.startswith("## hosts\n\nOne row is a host in a run. Key: run_id, host_ip.\n")
+    assert "## runs" not in reported
+
+
+def test_query_lists_the_queries_by_paper(command: RunCommand, small: Dataset) -> None:
+    from ddnn_traces.query.catalogue import catalogue
+
+    listed = lines(command("query", small.path).stdout)
+    headings = [line for line in listed if line and not line.startswith(" ")]
+    assert [heading.split()[0] for heading in headings][:2] == ["Zerwas", "Farhat"]
+    group = ""
+    found = {}
+    for line in listed:
+        if line in headings:
+            group = line.split()[0]
+        elif line:
+            name, question = line.split(maxsplit=1)
+            assert question == catalogue()[name].question
+            found[name] = group
+    assert found.keys() == catalogue().keys()
+    assert found["traffic_matrix"] == "Zerwas"
+    assert found["host_names"] == "Zerwas"
+    assert found["ring_comparison"] == "Farhat"
+    assert found["ledger_sums"] == headings[-1].split()[0]
+
+
+def test_query_describes_a_query(command: RunCommand, small: Dataset) -> None:
+    from ddnn_traces.query.catalogue import catalogue
+
+    said = command("query", small.path, "flow_counts", "--describe").stdout.decode()
+    head, sql = said.split("\n\n-- ", 1)
+    assert [line.split(maxsplit=1) for line in head.splitlines() if line][:4] == [
+        ["flow_counts:", catalogue()["flow_counts"].question],
+        ["row", "a run"],
+        ["inputs", ", ".join(catalogue()["flow_counts"].inputs)],
+        ["figure", "zerwas fig. 5"],
+    ]
+    for param in catalogue()["flow_counts"].params:
+        assert f"{param.name} {param.type} = {param.default}; {param.meaning}" in head
+    for column in catalogue()["flow_counts"].columns:
+        assert f"{column.name}: {column.meaning}" in head
+    assert sql.rstrip().endswith("ORDER BY run_id")
+
+
+@pytest.mark.long
+def test_regression_of_a_logarithm_is_not_in_megabytes(command: RunCommand, sample_dataset: Dataset) -> None:
+    formula = "np.log(step_bytes) ~ np.log(model_bytes)"
+    printed = command("regress", sample_dataset.path, "--verbose", "--formula", formula).stdout.decode()
+    slope, _ = (line.split() for line in printed.splitlines() if line.startswith("np.log(model_bytes) "))
+    rows = sample_dataset.query("run_step_volume")
+    expected, _ = np.polyfit(rows["model_bytes"].log().to_numpy(), rows["step_bytes"].cast(float).log().to_numpy(), 1)
+    assert float(slope[1]) == pytest.approx(expected, abs=5e-5)
+    fitted, diagnostics = printed.split("Diagnostics")
+    assert "MB" not in fitted
+    assert "20 of 20 runs, in step_bytes: median error" in diagnostics
+
+
+@pytest.mark.long
+def test_regression_as_a_document(command: RunCommand, sample_dataset: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "fit.json"
+    done = command(
+        "regress", sample_dataset.path, "--preset", "paper", "--rows", "steps", "--format", "json", "--out", out
+    )
+    assert (done.returncode, done.stdout) == (0, b"")
+    document = json.loads(out.read_text(encoding="utf-8"))
+    rows = sample_dataset.query("step_volume_rows")
+    assert (document["preset"], document["grain"], document["rows"]) == ("paper", "step", rows.height)
+    nowhere = command("regress", sample_dataset.path, "--format", "csv", "--out", tmp_path / "no" / "fit.csv")
+    assert nowhere.returncode == 2
+    assert b"fit.csv: cannot be written" in nowhere.stderr
+
+
+def test_query_of_one_run(command: RunCommand, sample_dataset: Dataset) -> None:
+    run = "tf-mlp1-sgd-32-grpc-0ms-ring"
+    done = command("query", sample_dataset.path, "ring_order", "--run", run, "--format", "json")
+    assert {row["run_id"] for row in json.loads(done.stdout)} == {run}
+    wrong = command("query", sample_dataset.path, "ring_order", "--run", "tf-mlp1-sgd-32-grpc-ring")
+    assert wrong.returncode == 2
+    assert b"no run named tf-mlp1-sgd-32-grpc-ring; did you mean tf-mlp1-sgd-32-grpc-0ms-ring or " in wrong.stderr
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Five runs without logs, one with; not to be changed."""
+    top = tmp_path_factory.mktemp("bare")
+    for name in ("a", "b", "c", "d", "e"):
+        write_captures(top / "runs" / name, {"a.pcap": ring(A, B)})
+    write_log(write_captures(top / "runs" / "logged", {"a.pcap": ring(A, B)}), "worker-1", [1_700_000_000_000_060_000])
+    return ddnn_traces.ingest(top / "runs", top / "dataset")
+
+
+NO_LOG = "no training log (table steps is empty); put train_history.log into the run's folder and ingest again"
+
+
+def test_query_tells_what_the_runs_lack(command: RunCommand, bare: Dataset) -> None:
+    """Through the queries that it reads, once for each kind of data, and also where there are rows."""
+    done = command("query", bare.path, "run_step_volume", "--format", "csv")
+    assert done.returncode == 0
+    assert len(lines(done.stdout)) == 7
+    assert lines(done.stderr) == [f"note: 5 of 6 runs (a, b, c and 2 more): {NO_LOG}"]
+    one = command("query", bare.path, "step_volume", "--run", "b", "--format", "csv")
+    assert (one.returncode, len(lines(one.stdout))) == (0, 1)
+    assert lines(one.stderr) == [f"note: run b: {NO_LOG}"]
+    assert command("query", bare.path, "step_volume", "--run", "logged").stderr == b""
+    assert command("query", bare.path, "traffic_matrix").stderr == b""
+
+
+def test_every_table_that_may_be_empty_has_a_hint(tmp_path: Path) -> None:
+    empty = write_dataset(tmp_path / "empty", {"runs": pl.DataFrame({"run_id": ["x"]})})
+    with empty:
+        reported = {
+            table: missing.lines_of(empty.connection, empty.place, [table], ["x"], {}) for table in schema.TABLES
+        }
+    assert reported.pop("runs") == []
+    for table, found in reported.items():
+        (line,) = found
+        assert re.fullmatch(r"run x: no .* \(table \w+ is empty\); .+", line), table
+    assert "--packets" in reported["packets"][0]
+    assert reported["step_flows"] == reported["steps"] == [f"run x: {NO_LOG}"]
