@@ -31,7 +31,7 @@ test-all: $(VENV)/.dev
 # What repeats test-all in more breadth, or can fail without a change of ours (docs/testing.md).
 test-nightly: $(VENV)/.dev
 	$(PYTEST) $(MORE) -m nightly tests
-	$(BIN)/python tests/fuzz.py --seconds 600
+	$(MAKE) fuzz
 
 # What the extras publish, explore, ns3 and cluster are needed for (the last on a Dask cluster and Ceph's S3 server); the
 # docs site; runs of the testbed, as root, a test module at a time in each process; and the benchmarks on small data, so
