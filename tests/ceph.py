@@ -16,7 +16,7 @@ import tempfile
 import time
 import urllib.request
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,25 +73,40 @@ class Server:
         }
 
 
-@contextlib.contextmanager
-def server() -> Iterator[Server]:
-    """A server; its daemons are ended by their pid files."""
+def start() -> tuple[Path, Server]:
+    """Start a server. Returns the folder of its daemons, by which stop() ends them."""
     for program in ("ceph-mon", "ceph-osd", "radosgw", "ceph-authtool"):
         needs_tool(program)
     for attempt in range(_ATTEMPTS):
         folder = Path(tempfile.mkdtemp(prefix="ceph-"))  # short: a socket's path has 107 bytes at most
+        port = _two_free_ports()
         try:
-            port = _two_free_ports()
-            try:
-                _start(folder, port)
-            except (subprocess.SubprocessError, TimeoutError):  # another program took a port meanwhile
-                if attempt == _ATTEMPTS - 1:
-                    raise
-                continue
-            yield Server(f"http://127.0.0.1:{port}")
-            return
-        finally:
-            _stop(folder)
+            _start(folder, port)
+        except BaseException as error:
+            stop(folder)
+            # another program can have taken a port meanwhile
+            if attempt == _ATTEMPTS - 1 or not isinstance(error, subprocess.SubprocessError | TimeoutError):
+                raise
+            continue
+        return folder, Server(f"http://127.0.0.1:{port}")
+    raise AssertionError("unreachable")
+
+
+#: Name of the server that all test processes share (fixture once).
+SHARED = "ceph"
+
+
+def start_shared(file: Path) -> None:
+    """Start a server that outlives this process; the file has its folder and its URL."""
+    folder, started = start()
+    file.write_text(f"{folder}\n{started.endpoint}\n")
+
+
+def stop_shared(session: Path) -> None:
+    """End the server of a test session, by its base folder, if it has one."""
+    file = session / SHARED / "made"
+    if file.exists():
+        stop(Path(file.read_text().splitlines()[0]))
 
 
 def _two_free_ports() -> int:
@@ -145,7 +160,8 @@ def _wait_for(url: str) -> None:
     raise TimeoutError(url)
 
 
-def _stop(folder: Path) -> None:
+def stop(folder: Path) -> None:
+    """End the daemons by their pid files, and remove the folder."""
     for file in (folder / "run").glob("*.pid"):
         with contextlib.suppress(ProcessLookupError, ValueError):
             os.kill(int(file.read_text()), signal.SIGTERM)

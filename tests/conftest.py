@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import ceph
 import pytest
 from hypothesis import settings
 from tools import COMMAND, FULL, RunCommand, run_here
@@ -33,6 +34,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             cases[name] += 1
             if cases[name] > mark.args[0]:
                 item.add_marker("long")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """The last process of a session ends what all have shared."""
+    if not hasattr(session.config, "workerinput"):
+        ceph.stop_shared(session.config._tmp_path_factory.getbasetemp())  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
@@ -12,6 +12,7 @@ from tools import needs_package
 
 import ddnn_traces
 
+Once = Callable[[str, Callable[[Path], object]], Path]
 SMALL = (
     "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2",
     "mpi-mlp12-sgd-32-openmpi-0ms-ring-tso",
@@ -19,12 +20,11 @@ SMALL = (
 
 
 @pytest.fixture(scope="session")
-def s3() -> Iterator[ceph.Server]:
-    """Ceph's object gateway, one for each test process."""
+def s3(once: Once) -> ceph.Server:
+    """Ceph's object gateway, one for all test processes; tests/conftest.py ends it."""
     needs_package("deltalake")
     needs_package("s3fs")
-    with ceph.server() as server:
-        yield server
+    return ceph.Server(once(ceph.SHARED, ceph.start_shared).read_text().splitlines()[1])
 
 
 @pytest.fixture
@@ -37,9 +37,6 @@ def bucket(s3: ceph.Server, monkeypatch: pytest.MonkeyPatch) -> str:
     name = f"test-{uuid4().hex}"
     s3fs.S3FileSystem(skip_instance_cache=True).mkdir(name)
     return f"s3://{name}"
-
-
-Once = Callable[[str, Callable[[Path], object]], Path]
 
 
 @pytest.fixture(scope="session")
