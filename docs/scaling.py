@@ -30,12 +30,12 @@ import polars as pl
 import tomli_w
 
 from ddnn_traces.ingestors import plan
-from ddnn_traces.ingestors.facts import ReadOptions
 from ddnn_traces.ingestors.options import IngestOptions
-from ddnn_traces.ingestors.packets import numba_engine, parts
-from ddnn_traces.ingestors.packets.scanner import Scanner
 from ddnn_traces.ingestors.schedule.tasks import most_whole
-from ddnn_traces.ingestors.streams import digests_of
+from ddnn_traces.pcap import numba_engine, parts
+from ddnn_traces.pcap.capture_facts import ReadOptions
+from ddnn_traces.pcap.scanner import Scanner
+from ddnn_traces.pcap.streams import digests_of
 from ddnn_traces.store import hashes
 
 HERE = Path(__file__).parent

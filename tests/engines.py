@@ -11,15 +11,15 @@ import packets as p
 import pyarrow.parquet as pq
 import pytest
 
-from ddnn_traces.ingestors.facts import CELLS, PACKETS, CaptureFacts, ReadOptions
-from ddnn_traces.ingestors.packets import numba_engine
+from ddnn_traces.pcap import numba_engine
+from ddnn_traces.pcap.capture_facts import CELLS, PACKETS, CaptureFacts, ReadOptions
 
 MS = 1_000_000
 START = 1_700_000_000 * 10**9 + 123_456_000
 DATA = p.ipv4(p.tcp(bytes(100)))
 DATA6 = p.ipv6(p.tcp(bytes(100)))
 
-pyshark_engine = pytest.importorskip("ddnn_traces.ingestors.tshark.pyshark_engine")
+pyshark_engine = pytest.importorskip("ddnn_traces.pcap.tshark.pyshark_engine")
 
 
 def read(

@@ -15,9 +15,8 @@ import pytest
 from captures_by_hand import MS, in_time
 from tools import mostly_long
 
-from ddnn_traces.ingestors import capture_file
-from ddnn_traces.ingestors.facts import FLOW_FACTS, PACKETS, CaptureFacts, ReadOptions
-from ddnn_traces.ingestors.packets import numba_engine, parts, scanner
+from ddnn_traces.pcap import capture_file, numba_engine, parts, scanner
+from ddnn_traces.pcap.capture_facts import FLOW_FACTS, PACKETS, CaptureFacts, ReadOptions
 
 SAMPLE = Path(__file__).resolve().parents[1] / "tests" / "traces" / "runs"
 

@@ -79,7 +79,7 @@ def test_the_folder_of_the_packet_loop_is_named_by_all_that_is_compiled_into_it(
 ) -> None:
     """numba checks the file of a function only: a constant of another module would keep its value of then."""
     from ddnn_traces import jit
-    from ddnn_traces.ingestors.packets import compiled
+    from ddnn_traces.pcap import compiled
 
     sources = {*compiled.SOURCES, Path(jit.__file__)}
     for path in compiled.SOURCES:

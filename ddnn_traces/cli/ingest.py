@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddnn_traces.ingestors.engines import DEFAULT_ENGINE, ENGINES
+from ddnn_traces.pcap.engines import DEFAULT_ENGINE, ENGINES
 from ddnn_traces.store import hashes
 from ddnn_traces.store.object_store import shown
 from ddnn_traces.store.places import is_url

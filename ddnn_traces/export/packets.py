@@ -36,7 +36,7 @@ from ddnn_traces.store.whole_files import whole_file
 from ddnn_traces.text import counted, listed, nearest
 
 if TYPE_CHECKING:
-    from ddnn_traces.ingestors.packets.chosen import FiveTuple, FlowSearch
+    from ddnn_traces.pcap.chosen import FiveTuple, FlowSearch
 
 STDOUT = Path("-")
 _SNAPLEN = 262144
@@ -412,7 +412,7 @@ class _Search:
         yield readable
 
     def _prepare(self) -> None:
-        from ddnn_traces.ingestors.engines import DEFAULT_ENGINE, ENGINES
+        from ddnn_traces.pcap.engines import DEFAULT_ENGINE, ENGINES
 
         engine = ENGINES[DEFAULT_ENGINE]
         if not engine.is_compiled():
@@ -421,8 +421,8 @@ class _Search:
 
     def _read(self, captures: Sequence[_Row]) -> None:
         """Read captures, several at once, and add them to what was found."""
-        from ddnn_traces.ingestors.packets.chosen import FlowSearch
         from ddnn_traces.jobs import available_cpus
+        from ddnn_traces.pcap.chosen import FlowSearch
 
         tuples = sorted({_five_tuple(row) for row in self._wanted.flows})
         searches: list[FlowSearch] = []
@@ -482,7 +482,7 @@ def _is_all(flow: _Row, rows: Sequence[_Row]) -> bool:
 
 
 def _five_tuple(row: _Row) -> FiveTuple:
-    from ddnn_traces.ingestors.packets.chosen import FiveTuple
+    from ddnn_traces.pcap.chosen import FiveTuple
 
     return FiveTuple(*(row[name] for name in FiveTuple._fields))
 
@@ -492,8 +492,8 @@ def _five_tuple(row: _Row) -> FiveTuple:
 
 def _copy(run: _Run, wanted: _Wanted, found: _Search, writer: _Writer) -> Cut:
     """Write the records that were found, in the order of time."""
-    from ddnn_traces.ingestors.packets.chosen import CopiedRecords, in_time
-    from ddnn_traces.ingestors.packets.compiled import copy as copying
+    from ddnn_traces.pcap.chosen import CopiedRecords, in_time
+    from ddnn_traces.pcap.compiled import copy as copying
 
     copies, files = [], {}
     for search, row, how, flows in zip(found.searches, found.captures, found.unchanged, found.flows, strict=True):

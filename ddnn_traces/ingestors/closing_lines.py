@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ddnn_traces.ingestors.interface_statistics import Counters
 from ddnn_traces.ingestors.sources import host_label, run_name
+from ddnn_traces.pcap.interface_statistics import Counters
 
 #: Endings of files in a run's folder that may hold the closing lines of a capturing program.
 LOG_ENDINGS = (".log", ".txt", ".err", ".stderr", ".out")

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddnn_traces.ingestors.closing_lines import closing_lines
-from ddnn_traces.ingestors.interface_statistics import Counters
 from ddnn_traces.ingestors.logs import TrainingLog, natural_order, read_logs
 from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.ingestors.sources import RunInput, host_stem, role_of
 from ddnn_traces.messages import Messages
+from ddnn_traces.pcap.interface_statistics import Counters
 
 #: Logs of a run that are tried until one lines up with its captures: where two do not, the others mostly do not either.
 LOGS_TRIED = 2

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple, NoReturn
 import pyarrow as pa
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.ingestors.facts import CaptureFacts
+from ddnn_traces.pcap.capture_facts import CaptureFacts
 
 TCP, UDP = 6, 17
 

@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from ddnn_traces.errors import LogError
-from ddnn_traces.ingestors.facts import Int64Array
 from ddnn_traces.ingestors.sources import host_label
 from ddnn_traces.messages import Messages
+from ddnn_traces.pcap.capture_facts import Int64Array
 from ddnn_traces.text import shown, valid_text
 from ddnn_traces.text_files import MOST_LOG, csv_lines, is_missing, read_bytes
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ddnn_traces.errors import MetadataError
-from ddnn_traces.ingestors.streams import is_local
+from ddnn_traces.pcap.streams import is_local
 from ddnn_traces.store import schema
 from ddnn_traces.text import counted, listed, nearest, shown, valid_text
 from ddnn_traces.text_files import MOST_TABLE, csv_lines, is_missing, read_bytes, read_toml

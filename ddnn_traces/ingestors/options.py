@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.ingestors.engines import DEFAULT_ENGINE, ENGINES
 from ddnn_traces.ingestors.flow_filter import parse
+from ddnn_traces.pcap.engines import DEFAULT_ENGINE, ENGINES
 from ddnn_traces.store import hashes
 
 _TUNNELS = ("inner", "outer")

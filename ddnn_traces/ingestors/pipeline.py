@@ -15,7 +15,6 @@ from pathlib import Path
 from ddnn_traces.errors import REPORT, CaptureError, InternalError, LedgerError, MetadataError, StorageError, UsageError
 from ddnn_traces.ingestors import inputs
 from ddnn_traces.ingestors.description import Description, describe
-from ddnn_traces.ingestors.engines import ENGINES
 from ddnn_traces.ingestors.inputs import PacketsRecord, RunRecord
 from ddnn_traces.ingestors.metadata import RunMetadata, bad_rows, read_metadata
 from ddnn_traces.ingestors.options import IngestOptions
@@ -24,6 +23,7 @@ from ddnn_traces.ingestors.reconcile.tables import RunFacts, RunTables
 from ddnn_traces.ingestors.runs import clock_warnings, read_runs
 from ddnn_traces.ingestors.sources import RunInput, find_runs
 from ddnn_traces.messages import Messages
+from ddnn_traces.pcap.engines import ENGINES
 from ddnn_traces.query import views
 from ddnn_traces.store import hashes, schema
 from ddnn_traces.store.parquet import check_name

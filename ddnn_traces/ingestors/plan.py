@@ -16,15 +16,15 @@ import numpy as np
 
 from ddnn_traces.errors import CaptureError, UsageError
 from ddnn_traces.ingestors import pipeline
-from ddnn_traces.ingestors.engines import ENGINES
-from ddnn_traces.ingestors.facts import STDIN, ReadOptions
 from ddnn_traces.ingestors.options import IngestOptions
-from ddnn_traces.ingestors.packets.parts import PART_BYTES, PARTS_OF_A_TASK
 from ddnn_traces.ingestors.schedule.tasks import most_whole
 from ddnn_traces.ingestors.sources import RunInput, find_runs
-from ddnn_traces.ingestors.streams import REQUEST_BYTES, digests_of, is_local, measured, opened
 from ddnn_traces.jobs import available_cpus
 from ddnn_traces.messages import Messages
+from ddnn_traces.pcap.capture_facts import STDIN, ReadOptions
+from ddnn_traces.pcap.engines import ENGINES
+from ddnn_traces.pcap.parts import PART_BYTES, PARTS_OF_A_TASK
+from ddnn_traces.pcap.streams import REQUEST_BYTES, digests_of, is_local, measured, opened
 from ddnn_traces.store import hashes, object_store, schema
 from ddnn_traces.store.places import is_url
 from ddnn_traces.text import counted

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddnn_traces.ingestors.description import Description, describe
-from ddnn_traces.ingestors.facts import STDIN, CaptureFacts, ReadOptions
-from ddnn_traces.ingestors.link_types import describe_links
 from ddnn_traces.ingestors.logs import TrainingLog
 from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.ingestors.options import IngestOptions
@@ -25,6 +23,8 @@ from ddnn_traces.ingestors.schedule.threads import Threads
 from ddnn_traces.ingestors.sources import RunInput
 from ddnn_traces.jobs import available_cpus
 from ddnn_traces.messages import Messages
+from ddnn_traces.pcap.capture_facts import STDIN, CaptureFacts, ReadOptions
+from ddnn_traces.pcap.link_types import describe_links
 from ddnn_traces.store import hashes
 from ddnn_traces.text import counted, valid_text
 from ddnn_traces.version import __version__

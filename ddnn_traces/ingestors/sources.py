@@ -24,10 +24,10 @@ from pathlib import Path
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors import metadata
-from ddnn_traces.ingestors.capture_file import looks_like_capture
-from ddnn_traces.ingestors.facts import STDIN
 from ddnn_traces.ingestors.metadata import RunMetadata
-from ddnn_traces.ingestors.streams import is_local, path_of
+from ddnn_traces.pcap.capture_facts import STDIN
+from ddnn_traces.pcap.capture_file import looks_like_capture
+from ddnn_traces.pcap.streams import is_local, path_of
 from ddnn_traces.store import object_store
 from ddnn_traces.store.layout import is_dataset
 from ddnn_traces.store.places import is_url

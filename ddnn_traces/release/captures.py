@@ -6,7 +6,7 @@
     RUN/phases-worker-1.csv           made from the table events
     RUN/events-worker-1.csv           made from the table events
 
-ingestors/packets/compiled/cut.py defines what of a packet is kept. `ddnn-traces ingest` of them gives the released
+pcap/compiled/cut.py defines what of a packet is kept. `ddnn-traces ingest` of them gives the released
 tables again but for what a pcap cannot hold: labels in place of addresses, and properties of the original file.
 """
 
@@ -21,10 +21,10 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 from ddnn_traces.capture_format import pcap_header
 from ddnn_traces.errors import UsageError
-from ddnn_traces.ingestors.capture_file import CaptureFile
-from ddnn_traces.ingestors.facts import STDIN
 from ddnn_traces.ingestors.inputs import files_among
 from ddnn_traces.ingestors.sources import RunInput, find_runs
+from ddnn_traces.pcap.capture_facts import STDIN
+from ddnn_traces.pcap.capture_file import CaptureFile
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release.anonymise.mapping import Anonymiser, Options, RunMapping
 from ddnn_traces.store import hashes, schema
@@ -32,9 +32,9 @@ from ddnn_traces.text import is_plain_name, sql_literal
 from ddnn_traces.traffic import run_folder
 
 if TYPE_CHECKING:
-    from ddnn_traces.ingestors.packets.compiled.cut import Substitutes
-    from ddnn_traces.ingestors.packets.compiled.scan import Framing
-    from ddnn_traces.ingestors.packets.scanner import Scanner
+    from ddnn_traces.pcap.compiled.cut import Substitutes
+    from ddnn_traces.pcap.compiled.scan import Framing
+    from ddnn_traces.pcap.scanner import Scanner
 
 _THREADS = 2  # the loop releases the interpreter, and a disk is not faster for more
 _SNAPLEN = 262144
@@ -136,7 +136,7 @@ def _cut_all(files: list[tuple[Path, _Row]], run: RunMapping, folder: Path) -> N
 def _substitutes(run: RunMapping) -> Substitutes:
     import numpy as np
 
-    from ddnn_traces.ingestors.packets.compiled.cut import Substitutes
+    from ddnn_traces.pcap.compiled.cut import Substitutes
 
     pairs = [(ipaddress.ip_address(old), ipaddress.ip_address(new)) for old, new in run.wire.items()]
     v4 = sorted([int(old), int(new)] for old, new in pairs if old.version == 4)
@@ -153,7 +153,7 @@ def _substitutes(run: RunMapping) -> Substitutes:
 
 def _cut(path: Path, row: _Row, substitutes: Substitutes, target: Path) -> None:
     """Write the cut-down copy of one capture. A damaged one ends where ingest ended."""
-    from ddnn_traces.ingestors.packets.records import reader_of, split_header
+    from ddnn_traces.pcap.records import reader_of, split_header
 
     known = next((name for name in hashes.ALGORITHMS if row[name]), hashes.NONE)
     with CaptureFile(path, hash=known) as file, target.open("wb") as out:
@@ -196,7 +196,7 @@ class _Cutter:
     def __init__(self, path: Path, out: _Pcap, framing: Framing, link: int, substitutes: Substitutes) -> None:
         import numpy as np
 
-        from ddnn_traces.ingestors.packets.compiled.scan import INTERFACE_COLUMNS
+        from ddnn_traces.pcap.compiled.scan import INTERFACE_COLUMNS
 
         self.framing = framing
         self.interfaces = np.zeros((0, INTERFACE_COLUMNS), np.int64)
@@ -213,7 +213,7 @@ class _Cutter:
         """
         import numpy as np
 
-        from ddnn_traces.ingestors.packets.compiled import copy, cut
+        from ddnn_traces.pcap.compiled import copy, cut
 
         buf = np.frombuffer(block, np.uint8)
         buf.flags.writeable = False  # one type for bytes and buffers: one compilation

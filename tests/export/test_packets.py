@@ -46,10 +46,10 @@ import ddnn_traces
 from ddnn_traces.errors import CaptureError, UsageError
 from ddnn_traces.export import packets as cutting
 from ddnn_traces.export.packets import Cut, Selection
-from ddnn_traces.ingestors import capture_file
-from ddnn_traces.ingestors.packets.chosen import Piece
-from ddnn_traces.ingestors.packets.chosen import in_time as merged
 from ddnn_traces.ingestors.sources import find_runs
+from ddnn_traces.pcap import capture_file
+from ddnn_traces.pcap.chosen import Piece
+from ddnn_traces.pcap.chosen import in_time as merged
 from ddnn_traces.query.dataset import Dataset
 
 HOSTS = {"worker-1": A, "worker-2": B, "worker-3": C, "worker-4": D}

@@ -9,7 +9,7 @@ import pytest
 from captures_by_hand import T0
 from small_runs import A, B, Packet, column, read_folder, write_captures
 
-from ddnn_traces.ingestors.interface_statistics import StatisticsFinder
+from ddnn_traces.pcap.interface_statistics import StatisticsFinder
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
 

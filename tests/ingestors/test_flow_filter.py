@@ -12,9 +12,9 @@ import pytest
 from tools import needs_tool
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.flow_filter import apply_filter, parse
-from ddnn_traces.ingestors.packets import numba_engine
+from ddnn_traces.pcap import numba_engine
+from ddnn_traces.pcap.capture_facts import CaptureFacts, ReadOptions
 
 V4 = ["10.0.0.1", "10.0.0.2", "10.0.1.1", "10.1.0.1", "192.168.7.9"]
 V6 = ["fd00::1", "fd00::2", "fd00:1::1", "2001:db8::5"]

@@ -21,8 +21,8 @@ import ddnn_traces
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors import pipeline
 from ddnn_traces.ingestors.options import IngestOptions
-from ddnn_traces.ingestors.packets import numba_engine
 from ddnn_traces.messages import Messages
+from ddnn_traces.pcap import numba_engine
 
 
 @pytest.mark.parametrize("window_ms", [0.0, -1.0, 1e-9, float("nan"), float("inf"), 1e300])
@@ -96,9 +96,9 @@ def test_nothing_is_compiled_while_a_file_is_read(tmp_path: Path) -> None:
     code = """
 import sys
 from pathlib import Path
-from ddnn_traces.ingestors.facts import ReadOptions
-from ddnn_traces.ingestors.packets import numba_engine, parts, scanner
-from ddnn_traces.ingestors.packets.compiled import flow_table, fragments, join, scan
+from ddnn_traces.pcap.capture_facts import ReadOptions
+from ddnn_traces.pcap import numba_engine, parts, scanner
+from ddnn_traces.pcap.compiled import flow_table, fragments, join, scan
 import numpy as np
 parts.PART_BYTES = parts.BLOCK_BYTES = 4096
 numba_engine.prepare(parts.PART_BYTES * 2)

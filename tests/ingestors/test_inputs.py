@@ -20,11 +20,11 @@ from version_4 import COLUMNS, make_version_4
 import ddnn_traces
 from ddnn_traces.export import duckdb_file
 from ddnn_traces.ingestors import pipeline
-from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.inputs import FileState, RunRecord, read_inputs
 from ddnn_traces.ingestors.options import IngestOptions
-from ddnn_traces.ingestors.packets import numba_engine
 from ddnn_traces.messages import Messages
+from ddnn_traces.pcap import numba_engine
+from ddnn_traces.pcap.capture_facts import CaptureFacts, ReadOptions
 from ddnn_traces.query import catalogue
 from ddnn_traces.store import checksums, hashes, writer
 from ddnn_traces.store.layout import INPUTS, read_marker

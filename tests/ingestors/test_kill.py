@@ -34,9 +34,9 @@ import json, os, sys, tempfile
 from pathlib import Path
 import numpy as np
 from ddnn_traces.ingestors import pipeline
-from ddnn_traces.ingestors.facts import ReadOptions
+from ddnn_traces.pcap.capture_facts import ReadOptions
 from ddnn_traces.ingestors.options import IngestOptions
-from ddnn_traces.ingestors.packets import numba_engine
+from ddnn_traces.pcap import numba_engine
 
 with tempfile.TemporaryDirectory() as scratch:  # the packet loop is loaded
     numba_engine.read_capture(Path(sys.argv[1]), ReadOptions(10**6, np.zeros(0, np.int64), Path(scratch, "cells")))

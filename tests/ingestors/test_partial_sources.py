@@ -24,9 +24,9 @@ from small_runs import (
 import ddnn_traces
 from ddnn_traces.errors import CaptureError, MetadataError
 from ddnn_traces.ingestors import pipeline
-from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
-from ddnn_traces.ingestors.packets import numba_engine
 from ddnn_traces.messages import Messages
+from ddnn_traces.pcap import numba_engine
+from ddnn_traces.pcap.capture_facts import CaptureFacts, ReadOptions
 
 
 def test_metadata_that_is_wrong_leaves_out_the_run(runs: Path, tmp_path: Path) -> None:

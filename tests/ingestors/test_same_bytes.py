@@ -18,9 +18,9 @@ from small_runs import (
 
 import ddnn_traces
 from ddnn_traces.ingestors import pipeline
-from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.options import IngestOptions
-from ddnn_traces.ingestors.packets import numba_engine
+from ddnn_traces.pcap import numba_engine
+from ddnn_traces.pcap.capture_facts import CaptureFacts, ReadOptions
 from ddnn_traces.query.dataset import Dataset
 
 

@@ -12,8 +12,9 @@ from ssh_server import SshServer, lose_connections, ssh_server
 from tools import Notes, needs_package
 
 from ddnn_traces.errors import StorageError, UsageError
-from ddnn_traces.ingestors import pipeline, streams
+from ddnn_traces.ingestors import pipeline
 from ddnn_traces.ingestors.options import IngestOptions
+from ddnn_traces.pcap import streams
 from ddnn_traces.store import object_store
 
 pytestmark = pytest.mark.cluster

@@ -2,7 +2,7 @@
 
 Files (captures.py) and headers (headers.py) are read here, from docs/packets.md, the RFCs named at the functions and
 the column meanings in schemas/, not from the loop. What follows the headers is counted by the package's plain flows
-(ddnn_traces/ingestors/tshark/flows.py), which the pyshark engine uses, too. tests/readings.py compares the numba engine
+(ddnn_traces/pcap/tshark/flows.py), which the pyshark engine uses, too. tests/readings.py compares the numba engine
 with it.
 """
 
@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ddnn_traces.ingestors import facts
-from ddnn_traces.ingestors.tshark import flows
-from ddnn_traces.ingestors.tshark.flows import Encapsulation
+from ddnn_traces.pcap import capture_facts
+from ddnn_traces.pcap.tshark import flows
+from ddnn_traces.pcap.tshark.flows import Encapsulation
 from naive.captures import Record, records
 from naive.headers import Part, Skip, parse
 
@@ -27,8 +27,8 @@ ROW_NUMBERS = ("flow", "kept", "encapsulation")
 
 @dataclass
 class Facts:
-    """The facts of facts.CaptureFacts. flows: in the order of first appearance, with the columns of FLOW_FACTS that are
-    not in ROW_NUMBERS. cells: added up, (flow key, window, step) -> [packets, wire, payload, sent again].
+    """As CaptureFacts. flows: in the order of first appearance, with the columns of FLOW_FACTS that are not in
+    ROW_NUMBERS. cells: added up, (flow key, window, step) -> [packets, wire, payload, sent again].
     encapsulations: those of the flows, and those around them. packets: rows of PACKETS by record."""
 
     flows: dict[Key, dict[str, Any]] = field(default_factory=dict)
@@ -93,4 +93,4 @@ def keys_of(rows: list[dict[str, Any]], tunnels: Sequence[Encapsulation]) -> lis
 
 def without_row_numbers(row: dict[str, Any]) -> dict[str, Any]:
     """The columns of FLOW_FACTS that two readings of a file agree on."""
-    return {name: row[name] for name in facts.FLOW_FACTS.names if name not in ROW_NUMBERS}
+    return {name: row[name] for name in capture_facts.FLOW_FACTS.names if name not in ROW_NUMBERS}

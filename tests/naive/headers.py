@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 
-from ddnn_traces.ingestors.tshark.flows import Encapsulation, Fragment, Packet, Segment
+from ddnn_traces.pcap.tshark.flows import Encapsulation, Fragment, Packet, Segment
 
 ETHERTYPES = {0x0800: 4, 0x86DD: 6}
 PPP_PROTOCOLS = {0x0021: 0x0800, 0x0057: 0x86DD, 0x0281: 0x8847, 0x0283: 0x8848}  # EtherTypes of the same meaning

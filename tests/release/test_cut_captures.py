@@ -16,7 +16,7 @@ from captures_by_hand import LINKS
 
 import ddnn_traces
 from ddnn_traces.errors import UsageError
-from ddnn_traces.ingestors.link_types import LINK_TYPES
+from ddnn_traces.pcap.link_types import LINK_TYPES
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import captures
 from ddnn_traces.release.anonymise.key import Key

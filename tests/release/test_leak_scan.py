@@ -26,7 +26,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ddnn_traces
-from ddnn_traces.ingestors.link_types import ETHERTYPE, LINK_TYPES, LinkType
+from ddnn_traces.pcap.link_types import ETHERTYPE, LINK_TYPES, LinkType
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import captures, leak_scan
 from ddnn_traces.release.anonymise import identifiers

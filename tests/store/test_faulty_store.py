@@ -21,9 +21,9 @@ from stored import state
 from tools import CODE, Notes
 
 from ddnn_traces.errors import StorageError, UsageError
-from ddnn_traces.ingestors import pipeline, streams
+from ddnn_traces.ingestors import pipeline
 from ddnn_traces.ingestors.options import IngestOptions
-from ddnn_traces.ingestors.packets import parts
+from ddnn_traces.pcap import parts, streams
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import object_store

@@ -17,10 +17,10 @@ from tools import COMMAND, needs_namespaces
 import ddnn_traces
 from ddnn_traces.errors import InternalError, StorageError
 from ddnn_traces.ingestors import pipeline
-from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
-from ddnn_traces.ingestors.packets import numba_engine
 from ddnn_traces.ingestors.reconcile import tables
 from ddnn_traces.messages import Messages
+from ddnn_traces.pcap import numba_engine
+from ddnn_traces.pcap.capture_facts import CaptureFacts, ReadOptions
 from ddnn_traces.store import writer
 from ddnn_traces.store.whole_files import no_space
 

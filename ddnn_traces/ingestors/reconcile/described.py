@@ -18,12 +18,12 @@ import pyarrow.parquet as pq
 
 from ddnn_traces.errors import REPORT, InternalError
 from ddnn_traces.ingestors.description import Description
-from ddnn_traces.ingestors.interface_statistics import COLUMNS as COUNTERS
-from ddnn_traces.ingestors.interface_statistics import OF_FILE
 from ddnn_traces.ingestors.logs import Event, Step, natural_order
 from ddnn_traces.ingestors.reconcile.log_clocks import LogClock
 from ddnn_traces.ingestors.reconcile.vantage import is_host
 from ddnn_traces.ingestors.sources import role_of
+from ddnn_traces.pcap.interface_statistics import COLUMNS as COUNTERS
+from ddnn_traces.pcap.interface_statistics import OF_FILE
 from ddnn_traces.query.views import hide_progress_bar
 from ddnn_traces.store import schema
 from ddnn_traces.store.parquet import partition

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ddnn_traces.ingestors.facts import CaptureFacts, Int64Array
+from ddnn_traces.pcap.capture_facts import CaptureFacts, Int64Array
 
 BoolArray = npt.NDArray[np.bool_]
 

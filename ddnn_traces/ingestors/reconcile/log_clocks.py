@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 
 from ddnn_traces.ingestors.description import LOGS_TRIED, captures_of
-from ddnn_traces.ingestors.facts import CaptureFacts, Int64Array
 from ddnn_traces.ingestors.logs import TrainingLog
 from ddnn_traces.ingestors.reconcile.vantage import find_vantages
+from ddnn_traces.pcap.capture_facts import CaptureFacts, Int64Array
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]

@@ -20,7 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ddnn_traces.ingestors.description import Description, PacketNeeds
-from ddnn_traces.ingestors.facts import (
+from ddnn_traces.ingestors.reconcile.described import DescribedTables, connect, rows_of, running
+from ddnn_traces.ingestors.reconcile.host_clocks import host_offsets
+from ddnn_traces.ingestors.reconcile.log_clocks import LogClock
+from ddnn_traces.ingestors.reconcile.vantage import find_vantages, number_series, order_of_files
+from ddnn_traces.pcap.capture_facts import (
     CELLS,
     DUPLICATE_VANTAGE,
     ENCAPSULATIONS,
@@ -30,12 +34,8 @@ from ddnn_traces.ingestors.facts import (
     CaptureFacts,
     Int64Array,
 )
-from ddnn_traces.ingestors.flow_counters import merged_by
-from ddnn_traces.ingestors.packets.compiled.flow_table import sum_cells
-from ddnn_traces.ingestors.reconcile.described import DescribedTables, connect, rows_of, running
-from ddnn_traces.ingestors.reconcile.host_clocks import host_offsets
-from ddnn_traces.ingestors.reconcile.log_clocks import LogClock
-from ddnn_traces.ingestors.reconcile.vantage import find_vantages, number_series, order_of_files
+from ddnn_traces.pcap.compiled.flow_table import sum_cells
+from ddnn_traces.pcap.flow_counters import merged_by
 from ddnn_traces.store import schema
 from ddnn_traces.text import sql_literal
 
@@ -307,7 +307,7 @@ def _sql(name: str) -> str:
 def _number_encapsulations(files: Sequence[pa.Table]) -> tuple[list[dict[str, Any]], list[list[int]]]:
     """Rows of the table `encapsulations`, one a tunnel of the run, and for each file the number of each of its rows.
 
-    files: each file's tunnels, as facts.ENCAPSULATIONS.
+    files: each file's tunnels, as capture_facts.ENCAPSULATIONS.
     """
     chains = [_chains(file.to_pylist()) for file in files]
     numbers = {chain: number for number, chain in enumerate(sorted({chain for file in chains for chain in file}))}

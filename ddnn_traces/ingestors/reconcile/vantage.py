@@ -17,8 +17,8 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from ddnn_traces.ingestors.facts import CaptureFacts
 from ddnn_traces.ingestors.sources import series_name
+from ddnn_traces.pcap.capture_facts import CaptureFacts
 
 #: Share of a file's packets that a host must be an end of for the file to be that host's own capture.
 OWN_SHARE = 0.98

@@ -29,13 +29,12 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar
 from urllib.parse import urlsplit
 
 from ddnn_traces.errors import ClusterError, StorageError, UsageError, needs_extra
-from ddnn_traces.ingestors import streams
-from ddnn_traces.ingestors.engines import ENGINES
-from ddnn_traces.ingestors.facts import STDIN, Progress
-from ddnn_traces.ingestors.packets import parts
 from ddnn_traces.ingestors.schedule.tasks import ReadResult, ReadTask, most_whole, read
 from ddnn_traces.ingestors.schedule.threads import Threads
 from ddnn_traces.messages import Messages
+from ddnn_traces.pcap import parts, streams
+from ddnn_traces.pcap.capture_facts import STDIN, Progress
+from ddnn_traces.pcap.engines import ENGINES
 from ddnn_traces.text import counted
 from ddnn_traces.version import __version__
 
@@ -96,7 +95,7 @@ class ReportingProgress:
         self._next = 0.0
 
     def __call__(self, size: int, packets: int) -> None:
-        """As of facts.Progress."""
+        """As of capture_facts.Progress."""
         self._bytes += size
         self._packets += packets
         if (now := time.monotonic()) >= self._next:
@@ -265,7 +264,7 @@ class Cluster:
     def submit(
         self, function: Callable[_Arguments, _Result], /, *args: _Arguments.args, **kwargs: _Arguments.kwargs
     ) -> Call[_Result]:
-        """As of facts.Pool."""
+        """As of capture_facts.Pool."""
         assert not kwargs
         return Call(self, function, args)
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from ddnn_traces.ingestors.engines import ENGINES
-from ddnn_traces.ingestors.facts import CaptureFacts, Progress, ReadOptions, ignore_progress
 from ddnn_traces.ingestors.flow_filter import apply_filter, parse
-from ddnn_traces.ingestors.streams import errors
+from ddnn_traces.pcap.capture_facts import CaptureFacts, Progress, ReadOptions, ignore_progress
+from ddnn_traces.pcap.engines import ENGINES
+from ddnn_traces.pcap.streams import errors
 from ddnn_traces.store import hashes
 from ddnn_traces.store.whole_files import NO_SPACE
 from ddnn_traces.text_files import why_it_leads_nowhere

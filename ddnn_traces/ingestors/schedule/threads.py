@@ -10,9 +10,9 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Self
 
-from ddnn_traces.ingestors.facts import Progress
 from ddnn_traces.ingestors.schedule.tasks import ReadResult, ReadTask, read
 from ddnn_traces.messages import Messages
+from ddnn_traces.pcap.capture_facts import Progress
 
 #: How long leaving waits for threads, s. One that is blocked in a read (of a pipe without a writer) cannot end and has
 #: nothing to clean up.

@@ -18,8 +18,8 @@ from typing import Any, Literal
 from urllib.parse import unquote
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.ingestors.capture_file import CaptureFile
-from ddnn_traces.ingestors.compression import Decompression, compression_of
+from ddnn_traces.pcap.capture_file import CaptureFile
+from ddnn_traces.pcap.compression import Decompression, compression_of
 from ddnn_traces.release.leak_scan.search import AROUND_BYTES, DAY_S, LONG, Instants, Moments, Searcher, distinct, near
 from ddnn_traces.release.leak_scan.words import Words
 from ddnn_traces.store import hashes, schema
@@ -310,7 +310,7 @@ def _in_pcap(blocks: Iterable[memoryview], words: Words) -> Iterator[Hit]:
     """
     import numpy as np
 
-    from ddnn_traces.ingestors.packets.compiled import addresses
+    from ddnn_traces.pcap.compiled import addresses
 
     numbers = np.array(sorted(words.numbers), np.int64)
     times = np.array(near(words.times, DAY_S * 10**9), np.int64).reshape(-1, 2)

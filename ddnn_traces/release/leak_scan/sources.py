@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from ddnn_traces import capture_format as form
-from ddnn_traces.ingestors.capture_file import CaptureFile
-from ddnn_traces.ingestors.facts import STDIN
+from ddnn_traces.pcap.capture_facts import STDIN
+from ddnn_traces.pcap.capture_file import CaptureFile
 from ddnn_traces.store import hashes
 
 if TYPE_CHECKING:
-    from ddnn_traces.ingestors.packets.compiled.scan import Framing
-    from ddnn_traces.ingestors.packets.scanner import Scanner
+    from ddnn_traces.pcap.compiled.scan import Framing
+    from ddnn_traces.pcap.scanner import Scanner
 
 _MOST_HARDWARE = 1 << 16
 _MOST_TEXT_BYTES = 16 << 20  # of a log
@@ -71,7 +71,7 @@ def hardware_addresses(path: Path) -> set[bytes]:
     """Hardware addresses in the link headers of a capture; of a damaged file those before the damage."""
     if path == STDIN:
         return set()
-    from ddnn_traces.ingestors.packets.records import reader_of, split_header
+    from ddnn_traces.pcap.records import reader_of, split_header
 
     with CaptureFile(path, hash=hashes.NONE) as file:
         _, framing, stream = split_header(file.blocks())
@@ -88,7 +88,7 @@ class _HardwareCollector:
     def __init__(self, framing: Framing) -> None:
         import numpy as np
 
-        from ddnn_traces.ingestors.packets.compiled.scan import INTERFACE_COLUMNS
+        from ddnn_traces.pcap.compiled.scan import INTERFACE_COLUMNS
 
         self.framing = framing
         self.interfaces = np.zeros((0, INTERFACE_COLUMNS), np.int64)
@@ -99,7 +99,7 @@ class _HardwareCollector:
     def scan(self, block: memoryview | bytes, start: int, stop: int | None) -> tuple[int, int]:
         import numpy as np
 
-        from ddnn_traces.ingestors.packets.compiled import addresses
+        from ddnn_traces.pcap.compiled import addresses
 
         buf = np.frombuffer(block, np.uint8)
         buf.flags.writeable = False

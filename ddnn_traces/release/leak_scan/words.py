@@ -21,8 +21,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ddnn_traces.ingestors.facts import STDIN
 from ddnn_traces.ingestors.sources import find_runs, host_label
+from ddnn_traces.pcap.capture_facts import STDIN
 from ddnn_traces.query import catalogue
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release.anonymise.identifiers import TIMES, every_value, identifies_no_host, is_role_word

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from small_runs import BEGIN_NS, Packet, contradictions, ingest, ring
 
-from ddnn_traces.ingestors.facts import FLOW_FACTS, SAMPLES, CaptureFacts, ReadOptions
-from ddnn_traces.ingestors.packets import numba_engine
 from ddnn_traces.ingestors.reconcile.host_clocks import HostOffset, host_offsets
+from ddnn_traces.pcap import numba_engine
+from ddnn_traces.pcap.capture_facts import FLOW_FACTS, SAMPLES, CaptureFacts, ReadOptions
 
 MS = 1_000_000
 HOUR = 3_600_000 * MS

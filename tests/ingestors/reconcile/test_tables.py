@@ -32,9 +32,9 @@ from small_runs import (
 
 import ddnn_traces
 from ddnn_traces.errors import LedgerError
-from ddnn_traces.ingestors.facts import CaptureFacts
-from ddnn_traces.ingestors.packets import numba_engine
 from ddnn_traces.messages import Messages
+from ddnn_traces.pcap import numba_engine
+from ddnn_traces.pcap.capture_facts import CaptureFacts
 
 # --- pcapng
 

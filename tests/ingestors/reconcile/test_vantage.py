@@ -31,8 +31,8 @@ from small_runs import (
     vantages,
 )
 
-from ddnn_traces.ingestors.facts import CaptureFacts
 from ddnn_traces.ingestors.reconcile.vantage import is_host, number_series
+from ddnn_traces.pcap.capture_facts import CaptureFacts
 
 RING = ring(A, B, C, D)
 STAR = star(A, B, C, D)

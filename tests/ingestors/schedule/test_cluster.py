@@ -22,10 +22,10 @@ from tools import COMMAND, Notes
 from ddnn_traces.errors import ClusterError, UsageError
 from ddnn_traces.ingestors import pipeline
 from ddnn_traces.ingestors.options import IngestOptions
-from ddnn_traces.ingestors.packets import parts
 from ddnn_traces.ingestors.schedule.cluster import Cluster, ReportedProgress
 from ddnn_traces.ingestors.schedule.tasks import most_whole
 from ddnn_traces.messages import Messages
+from ddnn_traces.pcap import parts
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
 
@@ -319,8 +319,8 @@ def test_a_file_that_only_this_machine_has(runs: Path, tmp_path: Path, cluster: 
 def _tasks(folder: Path, scratch: Path) -> Iterator[Any]:
     import numpy as np
 
-    from ddnn_traces.ingestors.facts import ReadOptions
     from ddnn_traces.ingestors.schedule.tasks import ReadTask
+    from ddnn_traces.pcap.capture_facts import ReadOptions
 
     options = ReadOptions(10**6, np.empty(0, np.int64), scratch / "cells")
     yield ReadTask(folder / "not-there.pcap.gz", "not-there", "pyshark", options)

@@ -16,10 +16,10 @@ from small_runs import A, B, hashes_of, passing, ring, write_captures, write_log
 from tools import CODE
 
 from ddnn_traces.ingestors import pipeline, runs
-from ddnn_traces.ingestors.facts import ReadOptions
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.schedule.tasks import ReadResult, ReadTask, read
 from ddnn_traces.messages import Messages
+from ddnn_traces.pcap.capture_facts import ReadOptions
 
 #: Reads pickled tasks from standard input, and writes their pickled results.
 WORKER = """

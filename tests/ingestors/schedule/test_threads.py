@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from ddnn_traces.ingestors.facts import Progress
 from ddnn_traces.ingestors.schedule.threads import Cancelled, Threads
 from ddnn_traces.messages import Messages
+from ddnn_traces.pcap.capture_facts import Progress
 
 Function = Callable[[Progress], Any]
 

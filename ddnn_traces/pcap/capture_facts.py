@@ -1,0 +1,208 @@
+"""The facts that an engine reads from one capture file: the interface between engines and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ParamSpec, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ddnn_traces.pcap.flow_counters import COUNTERS
+from ddnn_traces.store import hashes
+from ddnn_traces.text import valid_text
+
+#: The path that stands for standard input.
+STDIN = Path("-")
+
+#: Step of a packet when the file has no log; before the first step it is -1, after the last the number of steps.
+NO_STEP = -2
+
+IN_FLOWS = "in_flows"
+DUPLICATE_VANTAGE = "duplicate_vantage"
+#: Packets that --filter excludes.
+FILTERED = "filtered"
+#: Reasons why a record is not in a flow, in the order of the packet loop's codes.
+SKIP_REASONS = ("not_ip", "malformed", "cut_short", "unknown_link_type")
+
+Int64Array = npt.NDArray[np.int64]
+
+#: One row a connection of a directed five-tuple of one file (docs/packets.md), for RoCEv2 one an opcode, in the order
+#: of first appearance. Columns as in schemas/flows.toml, the counters as in flow_counters.py, and:
+#: flow: number of the row, from 0; cells, samples and packets refer to it.
+#: kept: whether --filter includes it.
+#: encapsulation: row of `encapsulations` that the flow is in; null outside tunnels.
+#: followed: whether the numbers of all packets are known: no fragments, none whose TCP header was not captured.
+#: gaps: start and end of the numbers between first_sequence and next_sequence that were not captured, ascending.
+FLOW_FACTS = pa.schema(
+    [
+        ("flow", pa.int32()),
+        ("kept", pa.bool_()),
+        ("src_ip", pa.string()),
+        ("dst_ip", pa.string()),
+        ("protocol", pa.int64()),
+        ("src_port", pa.int64()),
+        ("dst_port", pa.int64()),
+        ("encapsulation", pa.int64()),
+        ("roce_dest_qp", pa.int64()),
+        ("roce_opcode", pa.int64()),
+        *[(counter.name, pa.int64()) for counter in COUNTERS],
+        ("followed", pa.bool_()),
+        ("gaps", pa.list_(pa.list_(pa.int64(), 2))),
+    ]
+)
+
+#: One row a tunnel of one file, in the order of first appearance. parent: row of the tunnel around it, null where there
+#: is no such tunnel.
+ENCAPSULATIONS = pa.schema(
+    [
+        ("parent", pa.int64()),
+        ("kind", pa.string()),
+        ("src_ip", pa.string()),
+        ("dst_ip", pa.string()),
+        ("protocol", pa.int64()),
+        ("src_port", pa.int64()),
+        ("dst_port", pa.int64()),
+        ("identifier", pa.int64()),
+    ]
+)
+
+#: One row a flow (row number in the flow facts), base window (time // window_ns) and step. The same cell may occur
+#: in several rows, which add up.
+CELLS = pa.schema(
+    [
+        ("flow", pa.int32()),
+        ("window", pa.int64()),
+        ("step", pa.int32()),
+        ("packets", pa.int64()),
+        ("wire_bytes", pa.int64()),
+        ("payload_bytes", pa.int64()),
+        ("retransmitted_bytes", pa.int64()),
+    ]
+)
+
+#: One row a packet in a flow, mostly in the order of the file (fragments may have waited). record: its number in the
+#: file, from 0. tcp_flags: null where there are none.
+PACKETS = pa.schema(
+    [
+        ("record", pa.int64()),
+        ("flow", pa.int32()),
+        ("ts_ns", pa.int64()),
+        ("wire_bytes", pa.int64()),
+        ("ip_bytes", pa.int64()),
+        ("payload_bytes", pa.int64()),
+        ("captured_bytes", pa.int64()),
+        ("tcp_flags", pa.int64()),
+    ]
+)
+
+#: A sample of the TCP segments with payload, the same ones in every file that they are in: identity is a hash of
+#: five-tuple and sequence number, as int64.
+SAMPLES = pa.schema([("identity", pa.int64()), ("flow", pa.int32()), ("ts_ns", pa.int64())])
+
+
+#: Called with the number of bytes of the file and of packets read since the last call.
+Progress = Callable[[int, int], None]
+
+
+def ignore_progress(_bytes: int, _packets: int) -> None:
+    """A Progress that does nothing. A function, not a lambda, so that options with it can be pickled."""
+
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+_Answer = TypeVar("_Answer", covariant=True)
+
+
+class Answer(Protocol[_Answer]):
+    """What a Pool will have done."""
+
+    def result(self) -> _Answer:
+        """Wait for it. Raises what the function raised."""
+
+
+class Pool(Protocol):
+    """Calls functions elsewhere, in threads or on a cluster.
+
+    ahead: calls that should be under way for one file. part_bytes: of a file that one call should read. most_flows: of
+    a file with more, the rest is read in one pass, in order, by the caller.
+    """
+
+    @property
+    def ahead(self) -> int: ...
+
+    @property
+    def part_bytes(self) -> int: ...
+
+    @property
+    def most_flows(self) -> float: ...
+
+    def submit(
+        self, function: Callable[_Arguments, _Result], /, *args: _Arguments.args, **kwargs: _Arguments.kwargs
+    ) -> Answer[_Result]:
+        """Call a function of a module; it, its arguments and its result can be pickled."""
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read one file.
+
+    step_bounds: start of the first step and the end of every step, int64 ns, ascending; empty without a log.
+    spill: path (not yet existing) that the engine writes the cells to, as Parquet.
+    packets: path (not yet existing) that it writes every packet in a flow to, as Parquet; None: not written.
+    open_tunnels: whether the flow is what is inside a tunnel.
+    jobs: threads that the engine may use for this file.
+    progress: called while reading.
+    hash: one of store.hashes.CHOICES, by which the file is hashed.
+    pool: where ranges of the file are read; None: here, in threads.
+    """
+
+    window_ns: int
+    step_bounds: Int64Array
+    spill: Path
+    packets: Path | None = None
+    open_tunnels: bool = True
+    jobs: int = 1
+    progress: Progress = ignore_progress
+    hash: str = hashes.DEFAULT
+    pool: Pool | None = None
+
+
+@dataclass
+class CaptureFacts:
+    """The facts of one capture file. Times in ns since the epoch, UTC."""
+
+    path: Path
+    engine: str
+    file_bytes: int
+    digests: dict[str, str] = field(default_factory=dict)  # algorithm -> hex, of the file as it lies on disk
+    format: str | None = None
+    link_types: str | None = None
+    time_resolution_ns: int | None = None
+    snaplen: int | None = None
+    status: str = "complete"
+    status_detail: str | None = None
+    records: int = 0
+    wire_bytes: int = 0
+    trailing_bytes: int = 0
+    first_ns: int | None = None
+    last_ns: int | None = None
+    skipped: dict[str, tuple[int, int]] = field(default_factory=dict)  # reason -> packets, wire bytes
+    untimed_records: int = 0  # pcapng: Simple Packet Blocks, which carry no time, and invalid times
+    invalid_times: int = 0  # of these, records whose time is outside 0 to 2^63 - 1 ns
+    flows: pa.Table = field(default_factory=lambda: FLOW_FACTS.empty_table())
+    encapsulations: pa.Table = field(default_factory=lambda: ENCAPSULATIONS.empty_table())
+    samples: pa.Table = field(default_factory=lambda: SAMPLES.empty_table())
+    cells: Path | None = None  # Parquet file with the CELLS schema; None where there are none
+    cell_lag: int = 0  # windows by which a cell may come after one of a later window
+    counters: dict[str, int | str] = field(
+        default_factory=dict
+    )  # columns of captures; what the capturing program counted
+    packets: Path | None = None  # Parquet file with the PACKETS schema; None where not requested or there are none
+    capture_id: str = ""  # name of the file, unique in its run (RunInput.name_of)
+
+    def __post_init__(self) -> None:
+        self.capture_id = self.capture_id or ("stdin" if self.path == STDIN else valid_text(self.path.name))

@@ -1,0 +1,604 @@
+"""The header walk: from a frame to the IP packet that is the flow's, and its ports, from captured bytes only.
+
+Most packets need `network_header`, `ip_header` and `ports`. `innermost` treats tunnels, fragments and RoCEv2: its
+result is in state.found and state.found_key, whose entries are named here. Offsets are into `buf`, uint8.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ddnn_traces.jit import helper, inlined, u16, u16_little, u32, u32_little, u64
+from ddnn_traces.pcap.compiled import compiled
+from ddnn_traces.pcap.compiled.flow_table import TUNNEL_COUNT, find_slot
+from ddnn_traces.pcap.link_types import (
+    COOKED,
+    ETHERTYPE,
+    LINK_TYPES,
+    LLC,
+    NFLOG,
+    PPI,
+    PPP,
+    PPP_PROTOCOL,
+    PPPOE,
+    TYPE,
+    UNKNOWN,
+    VERSION,
+    Cut,
+    Hardware,
+    LinkType,
+)
+
+# Outcomes: in a flow, or an index into capture_facts.SKIP_REASONS.
+FOLLOW, NOT_IP, MALFORMED, CUT_SHORT, UNKNOWN_LINK = -1, 0, 1, 2, 3
+
+# Which part of its datagram a packet is.
+WHOLE, FIRST_FRAGMENT, LATER_FRAGMENT = 0, 1, 2
+
+IPIP4, TCP, UDP, IPIP6, GRE = 4, 6, 17, 41, 47
+LEAST_TYPE, LLC_LENGTH = 1536, 1  # lower ones are lengths of IEEE 802.3; one that stands for any
+
+# The link types (link_types.py), a row each; the first one is that of all others. -1 stands for None.
+WALK, SIZE, TYPE_AT, DESTINATION, SOURCE, LENGTH_AT, LENGTH_BYTES, KEPT_FROM, KEPT_TO, FAMILY_AT, IS_CUT = range(11)
+
+
+def _row(link):
+    """The columns of a link type. `cut` leaves those of unknown ones out, frame by frame."""
+    cut = link.cut or Cut()
+    values = link.walk, link.size, link.type_at, *link.hardware, *cut.kept, cut.family_at, link.cut is not None
+    return [-1 if value is None else int(value) for value in values]
+
+
+_UNKNOWN_LINK_TYPE = LinkType(-1, UNKNOWN, 0, Hardware(None, None), Cut(), None)
+LINKS = np.array([_row(link) for link in (_UNKNOWN_LINK_TYPE, *LINK_TYPES)], np.int64)
+_ROWS = np.zeros(1 + max(link.number for link in LINK_TYPES), np.int64)
+for _place, _link in enumerate(LINK_TYPES):
+    _ROWS[_link.number] = _place + 1
+
+
+@inlined
+def link_row(link):
+    """Row of a link type in LINKS, by its number."""
+    return _ROWS[link] if 0 <= link < len(_ROWS) else np.int64(0)
+
+
+@inlined
+def is_typed(row):
+    """Whether the EtherType and the IP header, where there is nothing between them, stand at places of their own."""
+    return LINKS[row, WALK] == ETHERTYPE or LINKS[row, WALK] == COOKED
+
+
+@inlined
+def by_version(buf, i, end):
+    """(offset, IP version) by the first nibble."""
+    if i >= end:
+        return np.int64(CUT_SHORT), np.int64(0)
+    version = np.int64(buf[i] >> 4)
+    return (i, version) if version == 4 or version == 6 else (np.int64(NOT_IP), np.int64(0))
+
+
+@helper
+def ppp_type(buf, i, end):
+    """(EtherType of the same meaning, 0: none, -1: cut short; offset after it) of the PPP protocol (RFC 1661, 2) at i,
+    which may have one byte (RFC 1661, 6.5)."""
+    if i >= end or (not buf[i] & 1 and i + 2 > end):
+        return np.int64(-1), i
+    protocol = np.int64(buf[i])
+    i += 1
+    if not protocol & 1:
+        protocol = (protocol << 8) | np.int64(buf[i])
+        i += 1
+    kind = 0x0800 if protocol == 0x0021 else 0x86DD if protocol == 0x0057 else 0
+    kind = 0x8847 if protocol == 0x0281 else 0x8848 if protocol == 0x0283 else kind
+    return np.int64(kind), i
+
+
+@inlined
+def no_length(kind):
+    """The EtherType where a length cannot stand; 0 for a length."""
+    return kind if kind >= LEAST_TYPE else np.int64(0)
+
+
+@inlined
+def cooked_type(kind):
+    """The EtherType, or for 802.2 (protocol 4 of Linux cooked captures) a length."""
+    return np.int64(LLC_LENGTH) if kind == 4 else no_length(kind)
+
+
+@helper
+def _rare_ethertype(buf, kind, i, end):
+    """As by_ethertype: VLAN tags, MPLS, PPPoE and LLC, which may hold each other."""
+    while True:
+        if kind == 0x0800:
+            return i, np.int64(4)
+        if kind == 0x86DD:
+            return i, np.int64(6)
+        if kind == 0x8100 or kind == 0x88A8 or kind == 0x9100:  # 802.1Q and 802.1ad tags
+            if i + 4 > end:
+                return np.int64(CUT_SHORT), np.int64(0)
+            kind = u16(buf, i + 2)
+            i += 4
+        elif kind == 0x8864:  # PPPoE (RFC 2516, 4) and the PPP protocol
+            kind, i = ppp_type(buf, i + 6, end)
+            if kind < 0:
+                return np.int64(CUT_SHORT), np.int64(0)
+        elif kind == 0x8847 or kind == 0x8848:  # MPLS (RFC 3032, 2.1)
+            bottom = np.int64(0)
+            while not bottom:
+                if i + 4 > end:
+                    return np.int64(CUT_SHORT), np.int64(0)
+                bottom = np.int64(buf[i + 2]) & 1
+                i += 4
+            if i >= end:
+                return np.int64(CUT_SHORT), np.int64(0)
+            if buf[i] >> 4 != 0:
+                return by_version(buf, i, end)
+            i += 4 + 12  # control word (RFC 4385), then an Ethernet frame
+            if i + 2 > end:
+                return np.int64(CUT_SHORT), np.int64(0)
+            kind = u16(buf, i)
+            i += 2
+        elif 0 < kind <= 1500:  # IEEE 802.2: SNAP (RFC 1042), also of bridges (802.1H), or IP itself
+            if i + 3 > end:
+                return np.int64(CUT_SHORT), np.int64(0)
+            head = (u16(buf, i) << 8) | np.int64(buf[i + 2])
+            if head == 0x060603:
+                return i + 3, np.int64(4)
+            if head != 0xAAAA03:
+                return np.int64(NOT_IP), np.int64(0)
+            if i + 8 > end:
+                return np.int64(CUT_SHORT), np.int64(0)
+            organization = u32(buf, i + 2) & 0xFFFFFF
+            kind = no_length(u16(buf, i + 6)) if organization == 0 or organization == 0xF8 else np.int64(0)
+            i += 8
+        else:
+            return np.int64(NOT_IP), np.int64(0)
+
+
+@inlined
+def by_ethertype(buf, kind, i, end):
+    """(offset of the IP header, IP version) after an EtherType; version 0 and an outcome where there is none."""
+    if kind == 0x0800:
+        return i, np.int64(4)
+    return _rare_ethertype(buf, kind, i, end)
+
+
+@inlined
+def link_type_of(buf, i, row):
+    """The EtherType at i in the header of a link type that is_typed."""
+    kind = u16(buf, i)
+    return cooked_type(kind) if LINKS[row, WALK] == COOKED else kind
+
+
+@inlined
+def _plain_link(buf, start, end, row):
+    """As network_header, for the link types that have no header of variable length."""
+    if is_typed(row):
+        i = start + LINKS[row, TYPE_AT]
+        if i + 2 > end:
+            return np.int64(CUT_SHORT), np.int64(0)
+        return by_ethertype(buf, link_type_of(buf, i, row), start + LINKS[row, SIZE], end)
+    if LINKS[row, WALK] == VERSION:
+        return by_version(buf, start + LINKS[row, SIZE], end)
+    return np.int64(UNKNOWN_LINK), np.int64(0)
+
+
+@helper
+def _ppp(buf, i, end):
+    """As network_header, of PPP with or without the address and control bytes of HDLC (RFC 1662, 3.1), or C-HDLC."""
+    if i >= end:
+        return np.int64(CUT_SHORT), np.int64(0)
+    if buf[i] == 0x0F or buf[i] == 0x8F:
+        return _typed(buf, i + 2, i + 4, end)
+    kind, i = ppp_type(buf, i + 2 if buf[i] == 0xFF else i, end)
+    return (np.int64(CUT_SHORT), np.int64(0)) if kind < 0 else _rare_ethertype(buf, kind, i, end)
+
+
+@helper
+def _typed(buf, at, i, end):
+    """As network_header: the EtherType is at `at`, what it names begins at i."""
+    if at + 2 > end:
+        return np.int64(CUT_SHORT), np.int64(0)
+    return _rare_ethertype(buf, no_length(u16(buf, at)), i, end)
+
+
+@helper
+def _nflog(buf, i, end):
+    """As network_header, of a message of Linux's netfilter, whose value of type 9 is the packet."""
+    if i + 4 > end:
+        return np.int64(CUT_SHORT), np.int64(0)
+    version = np.int64(4 if buf[i] == 2 else 6 if buf[i] == 10 else 0)
+    i += 4
+    while version:
+        if i + 4 > end:
+            return np.int64(CUT_SHORT), np.int64(0)
+        big = buf[i + 2] & 0x3F == 0  # types are below 256, the upper two bits are flags
+        size = u16(buf, i) if big else u16_little(buf, i)
+        kind = np.int64(buf[i + 3 if big else i + 2])
+        if size < 4:
+            return np.int64(MALFORMED), np.int64(0)
+        if kind == 9:
+            return i + 4, version
+        i += (size + 3) & ~3
+    return np.int64(NOT_IP), np.int64(0)
+
+
+@helper
+def inner_link(buf, start, end, link):
+    """(start of the frame, row of its link type) inside all PPI headers; an outcome and -1 where there is none."""
+    row = link_row(link)
+    while LINKS[row, WALK] == PPI:
+        if start + 8 > end:
+            return np.int64(CUT_SHORT), np.int64(-1)
+        size, row = u16_little(buf, start + 2), link_row(u32_little(buf, start + 4))
+        if size < 8:
+            return np.int64(MALFORMED), np.int64(-1)
+        start += size
+    return start, row
+
+
+@helper
+def _rare_link(buf, start, end, link):
+    """As network_header, for all link types."""
+    start, row = inner_link(buf, start, end, link)
+    if row < 0:
+        return start, np.int64(0)
+    walk, i = LINKS[row, WALK], start + LINKS[row, SIZE]
+    if walk == PPP:
+        return _ppp(buf, i, end)
+    if walk == PPP_PROTOCOL:
+        kind, i = ppp_type(buf, i, end)
+        return (np.int64(CUT_SHORT), np.int64(0)) if kind < 0 else _rare_ethertype(buf, kind, i, end)
+    if walk == PPPOE:
+        return _rare_ethertype(buf, np.int64(0x8864), i, end)
+    if walk == TYPE:
+        return _typed(buf, start + LINKS[row, TYPE_AT], i, end)
+    if walk == LLC:
+        return _rare_ethertype(buf, np.int64(LLC_LENGTH), i, end)
+    if walk == NFLOG:
+        return _nflog(buf, i, end)
+    return _plain_link(buf, start, end, row)
+
+
+@inlined
+def network_header(buf, start, end, link):
+    """(offset of the IP header, IP version) of a frame; version 0 and an outcome where there is none."""
+    i, version = _plain_link(buf, start, end, link_row(link))
+    if version == 0 and i == UNKNOWN_LINK:
+        return _rare_link(buf, start, end, link)
+    return i, version
+
+
+@helper
+def ipv6_chain(buf, i, end):
+    """(next header, offset after the extension headers, part, offset of the fragment header) of the IPv6 header at i.
+
+    RFC 8200, section 4. Offset -1: the captured bytes end inside the chain. The offset of the fragment header is that
+    of the last one of a fragment; -1 without one.
+    """
+    protocol = np.int64(buf[i + 6])
+    part, fragment = np.int64(WHOLE), np.int64(-1)
+    i += 40
+    while protocol == 0 or protocol == 43 or protocol == 60 or protocol == 135 or protocol == 51 or protocol == 44:
+        if i + 8 > end:
+            return protocol, np.int64(-1), part, fragment
+        following = np.int64(buf[i])
+        if protocol == 44:
+            word = u16(buf, i + 2)
+            if word & 0xFFF9:
+                part, fragment = np.int64(FIRST_FRAGMENT), i
+            i += 8
+            if word & 0xFFF8:
+                return following, i, np.int64(LATER_FRAGMENT), i - 8
+        elif protocol == 51:
+            i += (np.int64(buf[i + 1]) + 2) * 4
+        else:
+            i += (np.int64(buf[i + 1]) + 1) * 8
+        protocol = following
+    return protocol, i, part, fragment
+
+
+@inlined
+def ip_header(buf, i, version, start, end, wire):
+    """The IP packet at i: (outcome, protocol, offset and bytes of its payload, IP bytes, part, fragment).
+
+    Lengths are those on the wire, `wire` that of the frame. fragment: offset of its header in IPv6, else -1.
+    """
+    available = wire - (i - start)
+    outcome, part, fragment = np.int64(FOLLOW), np.int64(WHOLE), np.int64(-1)
+    protocol = transport = carried = ip_bytes = np.int64(0)
+    if version == 4:
+        if i + 20 > end:
+            outcome = np.int64(CUT_SHORT)
+        else:
+            header = np.int64(buf[i] & 15) * 4
+            ip_bytes = u16(buf, i + 2)
+            if ip_bytes == 0 or ip_bytes > available or available > 65535:
+                ip_bytes = available
+            protocol = np.int64(buf[i + 9])
+            word = u16(buf, i + 6)
+            if word & 0x3FFF:
+                part = np.int64(LATER_FRAGMENT if word & 0x1FFF else FIRST_FRAGMENT)
+            transport = i + header
+            carried = ip_bytes - header
+            if buf[i] >> 4 != 4 or header < 20 or carried < 0:
+                outcome = np.int64(MALFORMED)
+    elif i + 40 > end:
+        outcome = np.int64(CUT_SHORT)
+    elif buf[i] >> 4 != 6:
+        outcome = np.int64(MALFORMED)
+    else:
+        ip_bytes = 40 + u16(buf, i + 4)
+        if ip_bytes == 40 or ip_bytes > available or available > 65575:
+            ip_bytes = available
+        protocol, transport, part, fragment = ipv6_chain(buf, i, end)
+        carried = ip_bytes - (transport - i)
+        if transport < 0:
+            outcome = np.int64(CUT_SHORT)
+        elif carried < 0:
+            outcome = np.int64(MALFORMED)
+    return outcome, protocol, transport, carried, ip_bytes, part, fragment
+
+
+@inlined
+def ports(buf, protocol, transport, end, carried):
+    """(outcome, source and destination port as one number, payload) of TCP or UDP at `transport`."""
+    if transport + 4 > end:
+        return np.int64(CUT_SHORT), np.int64(0), np.int64(0)
+    header = np.int64(8)
+    if protocol == TCP:
+        header = np.int64(20)
+        if transport + 13 <= end:
+            header = np.int64(buf[transport + 12] >> 4) * 4
+    payload = carried - header
+    outcome = np.int64(MALFORMED if payload < 0 or header < 8 or (protocol == TCP and header < 20) else FOLLOW)
+    return outcome, u32(buf, transport), payload
+
+
+@inlined
+def addresses(buf, i, version):
+    """Source and destination, high and low words; IPv4 in the low ones."""
+    if version == 4:
+        zero = np.uint64(0)
+        return zero, np.uint64(u32(buf, i + 12)), zero, np.uint64(u32(buf, i + 16))
+    return u64(buf, i + 8), u64(buf, i + 16), u64(buf, i + 24), u64(buf, i + 32)
+
+
+@inlined
+def protocol_word(version, protocol, both_ports):
+    """The fifth word of a key."""
+    return np.uint64((version << 40) | (protocol << 32) | both_ports)
+
+
+# --- tunnels, fragments, RoCEv2
+
+# Entries of `found`: of the packet, and of the fragment that it is.
+PROTOCOL, TRANSPORT, PAYLOAD, IP_BYTES, PART, FRAGMENT_BEGIN, FRAGMENT_BYTES, FRAGMENT_MORE = range(8)
+FOUND = 8
+# Words of `found_key`: the flow's key, then the datagram's.
+DATAGRAM_KEY, FOUND_WORDS = 6, 12
+
+KINDS = ("ipip", "gre", "vxlan", "geneve", "pptp", "vxlan_gpe", "gtp_u")  # at most 8: 3 bits of a key
+_IPIP, _GRE, _VXLAN, _GENEVE, _PPTP, _VXLAN_GPE, _GTP_U = range(7)
+PPP_IN_GRE, VXLAN_GPE_PORT, GTP_U_PORT = 0x880B, 4790, 2152
+MOST_TUNNELS = 4
+_MOST_ROWS = (1 << 24) - 2  # 24 bits of a key
+ROCE = 4791
+
+
+@helper
+def _gre(buf, i, end):
+    """(offset of the IP header or -1, version, identifier + 1 or 0) of a GRE header (RFC 2784, RFC 2890) at i."""
+    nothing = np.int64(-1), np.int64(0), np.int64(0)
+    if i + 4 > end:
+        return nothing
+    flags, kind = u16(buf, i), u16(buf, i + 2)
+    if flags & 0x4007:  # routing, version
+        return nothing
+    key_at = i + 4 + 4 * ((flags >> 15) & 1)
+    inner = key_at + 4 * ((flags >> 13) & 1) + 4 * ((flags >> 12) & 1)
+    identifier = np.int64(0)
+    if flags & 0x2000:
+        if key_at + 4 > end:
+            return nothing
+        identifier = u32(buf, key_at) + 1
+    if kind == 0x88BE:  # ERSPAN
+        inner += 8 * ((flags >> 12) & 1) + 12
+    elif kind == 0x22EB:
+        if inner + 12 > end:
+            return nothing
+        inner += 12 + 8 * (np.int64(buf[inner + 11]) & 1) + 12
+    elif kind == 0x6558:
+        inner += 12
+    elif kind == PPP_IN_GRE:
+        at, version = _ppp(buf, inner, end)
+        return at, version, identifier
+    else:
+        at, version = by_ethertype(buf, no_length(kind), inner, end)
+        return at, version, identifier
+    if inner + 2 > end:
+        return nothing
+    at, version = by_ethertype(buf, u16(buf, inner), inner + 2, end)
+    return at, version, identifier
+
+
+@helper
+def _ethernet(buf, i, end, identifier):
+    if i + 14 > end:
+        return np.int64(-1), np.int64(0), np.int64(0)
+    at, version = by_ethertype(buf, u16(buf, i + 12), i + 14, end)
+    return at, version, identifier
+
+
+@helper
+def _pptp(buf, i, end):
+    """As _gre, of enhanced GRE (RFC 2637, 4.1) at i, whose identifier is the call."""
+    nothing = np.int64(-1), np.int64(0), np.int64(0)
+    if i + 8 > end:
+        return nothing
+    flags = u16(buf, i)
+    if flags & 0xE007 != 0x2001 or u16(buf, i + 2) != PPP_IN_GRE or u16(buf, i + 4) == 0:
+        return nothing
+    at, version = _ppp(buf, i + 8 + 4 * ((flags >> 12) & 1) + 4 * ((flags >> 7) & 1), end)
+    return at, version, u16(buf, i + 6) + 1
+
+
+@helper
+def _vxlan_gpe(buf, i, end):
+    """As _gre, of VXLAN-GPE (draft-ietf-nvo3-vxlan-gpe, 3.1) at i, of which 8 bytes were captured."""
+    flags, following = np.int64(buf[i]), np.int64(buf[i + 3])
+    identifier = (u32(buf, i + 4) >> 8) + 1 if flags & 8 else np.int64(0)
+    if flags & 0x35 != 4:  # version 0, no OAM, with a next protocol
+        return np.int64(-1), np.int64(0), np.int64(0)
+    if following == 3:
+        return _ethernet(buf, i + 8, end, identifier)
+    kind = 0x0800 if following == 1 else 0x86DD if following == 2 else 0x8847 if following == 5 else 0
+    at, version = _rare_ethertype(buf, np.int64(kind), i + 8, end)
+    return at, version, identifier
+
+
+@helper
+def _gtp_u(buf, i, end):
+    """As _gre, of a G-PDU (3GPP TS 29.281, 5.1) at i, of which 8 bytes were captured."""
+    nothing = np.int64(-1), np.int64(0), np.int64(0)
+    flags, identifier = np.int64(buf[i]), u32(buf, i + 4) + 1
+    if flags & 0xF0 != 0x30 or buf[i + 1] != 255:
+        return nothing
+    i += 8
+    if flags & 7:
+        if i + 4 > end:
+            return nothing
+        following = np.int64(buf[i + 3]) if flags & 4 else np.int64(0)
+        i += 4
+        while following:  # extension headers, of 4 bytes times their first one
+            if i >= end or buf[i] == 0:
+                return nothing
+            i += 4 * np.int64(buf[i])
+            if i > end:
+                return nothing
+            following = np.int64(buf[i - 1])
+    at, version = by_version(buf, i, end)
+    return at, version, identifier
+
+
+@helper
+def inside(buf, protocol, port, i, end):
+    """(kind, offset of the inner IP header, its version, identifier + 1 or 0); version 0 where there is no tunnel."""
+    none = np.int64(0)
+    if protocol == IPIP4:
+        return np.int64(_IPIP), i, np.int64(4), none
+    if protocol == IPIP6:
+        return np.int64(_IPIP), i, np.int64(6), none
+    if protocol == GRE:
+        if i + 2 <= end and buf[i + 1] & 7 == 1:
+            at, version, identifier = _pptp(buf, i, end)
+            return np.int64(_PPTP), at, version, identifier
+        at, version, identifier = _gre(buf, i, end)
+        return np.int64(_GRE), at, version, identifier
+    if protocol != UDP or i + 16 > end:
+        return none, none, none, none
+    i += 8
+    if (port == 4789 or port == 8472) and buf[i] & 8:  # RFC 7348, 5
+        at, version, identifier = _ethernet(buf, i + 8, end, (u32(buf, i + 4) >> 8) + 1)
+        return np.int64(_VXLAN), at, version, identifier
+    if port == 6081 and buf[i] >> 6 == 0:  # RFC 8926, 3.4
+        inner, kind = i + 8 + 4 * (np.int64(buf[i]) & 63), u16(buf, i + 2)
+        identifier = (u32(buf, i + 4) >> 8) + 1
+        if kind == 0x6558:
+            at, version, identifier = _ethernet(buf, inner, end, identifier)
+        else:
+            at, version = by_ethertype(buf, no_length(kind), inner, end)
+        return np.int64(_GENEVE), at, version, identifier
+    if port == VXLAN_GPE_PORT:
+        at, version, identifier = _vxlan_gpe(buf, i, end)
+        return np.int64(_VXLAN_GPE), at, version, identifier
+    if port == GTP_U_PORT:
+        at, version, identifier = _gtp_u(buf, i, end)
+        return np.int64(_GTP_U), at, version, identifier
+    return none, none, none, none
+
+
+@helper
+def _tunnel_number(state, salt, a, b, c, d, e, f):
+    """Row of a tunnel, a new one for a new tunnel."""
+    slot = find_slot(state.tunnel_slots, state.tunnel_keys, salt, a, b, c, d, e, f)
+    row = np.int64(state.tunnel_slots[slot])
+    if row < 0:
+        row = state.total[TUNNEL_COUNT]
+        state.total[TUNNEL_COUNT] += 1
+        state.tunnel_slots[slot] = row
+        keys = state.tunnel_keys
+        keys[row, 0], keys[row, 1], keys[row, 2], keys[row, 3], keys[row, 4], keys[row, 5] = a, b, c, d, e, f
+    return row
+
+
+@helper
+def tunnel_word(parent, kind, identifier):
+    """The sixth word of a tunnel's key. parent: row + 1 of the one around it; identifier: + 1; 0: none."""
+    return np.uint64((parent << 36) | (kind << 33) | identifier)
+
+
+@helper
+def _note_fragment(buf, i, version, transport, carried, fragment, tunnel, found, key):
+    """The datagram that the IP packet at i is a fragment of, and which bytes of it."""
+    if version == 4:
+        word, identification = u16(buf, i + 6), u16(buf, i + 4)
+        begin, more, size, protocol = (word & 0x1FFF) * 8, (word >> 13) & 1, carried, np.int64(buf[i + 9])
+    else:
+        word, identification = u16(buf, fragment + 2), u32(buf, fragment + 4)
+        begin, more, size, protocol = (
+            word & 0xFFF8,
+            word & 1,
+            carried + transport - fragment - 8,
+            np.int64(buf[fragment]),
+        )
+    found[FRAGMENT_BEGIN], found[FRAGMENT_BYTES], found[FRAGMENT_MORE] = begin, size, more
+    a, b, c, d = addresses(buf, i, version)
+    at = DATAGRAM_KEY
+    key[at], key[at + 1], key[at + 2], key[at + 3] = a, b, c, d
+    key[at + 4] = protocol_word(version, protocol, np.int64(0))
+    key[at + 5] = np.uint64((tunnel << 40) | identification)
+
+
+@helper
+def innermost(buf, i, version, start, end, wire, options, state):
+    """Find the innermost IP packet that can be read, from the outermost at i on; its outcome."""
+    found, key = state.found, state.found_key
+    tunnel = np.int64(0)  # row + 1 of the tunnel that the packet at hand is in
+    a = b = c = d = e = around = np.uint64(0)
+    for depth in range(MOST_TUNNELS + 1):
+        outcome, protocol, transport, carried, ip_bytes, part, fragment = ip_header(buf, i, version, start, end, wire)
+        both_ports, payload = np.int64(0), carried
+        if outcome == FOLLOW and protocol in (TCP, UDP) and part != LATER_FRAGMENT:
+            outcome, both_ports, payload = ports(buf, protocol, transport, end, carried)
+        if outcome == FOLLOW and depth > 0 and found[PART] != WHOLE and part != WHOLE:
+            outcome = np.int64(MALFORMED)  # a fragment inside a fragment is not opened
+        if outcome != FOLLOW:
+            return outcome if depth == 0 else np.int64(FOLLOW)
+        if depth > 0:
+            tunnel = _tunnel_number(state, options.salt, a, b, c, d, e, around) + 1
+        if depth == 0 or part != WHOLE:
+            found[PART] = part
+        if part != WHOLE:
+            _note_fragment(buf, i, version, transport, carried, fragment, tunnel, found, key)
+        a, b, c, d = addresses(buf, i, version)
+        e = protocol_word(version, protocol, both_ports)
+        found[PROTOCOL], found[TRANSPORT], found[PAYLOAD], found[IP_BYTES] = protocol, transport, payload, ip_bytes
+        key[0], key[1], key[2], key[3], key[4], key[5] = a, b, c, d, e, np.uint64(tunnel << 40)
+        port = both_ports & 0xFFFF
+        if protocol == UDP and port == ROCE and part != LATER_FRAGMENT and transport + 16 <= end:
+            pair = u32(buf, transport + 12) & 0xFFFFFF
+            key[5] |= np.uint64((1 << 32) | (np.int64(buf[transport + 8]) << 24) | pair)
+        if part == LATER_FRAGMENT or not options.open_tunnels or depth == MOST_TUNNELS:
+            break
+        kind, i, version, identifier = inside(buf, protocol, port, transport, end)
+        if version == 0 or state.total[TUNNEL_COUNT] >= _MOST_ROWS:
+            break
+        around = tunnel_word(tunnel, kind, identifier)
+    return np.int64(FOLLOW)
+
+
+@compiled
+def tunnel_row(state, options, a, b, c, d, e, f):
+    """Row of a tunnel by its key, a new one for a new tunnel."""
+    return _tunnel_number(state, options.salt, a, b, c, d, e, f)

@@ -1,0 +1,352 @@
+"""Flows of a capture in plain Python, one packet at a time, by the rules of docs/packets.md.
+
+The part of the pyshark engine after the dissection: it knows packets, not how they were read. The naive reader of the
+tests (tests/naive) counts with it, too, so it is written for reading and shares nothing with the compiled code.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import NamedTuple
+
+from ddnn_traces.pcap.capture_facts import NO_STEP
+from ddnn_traces.pcap.flow_counters import COUNTERS
+
+FIN, SYN, RST, ACK = 1, 2, 4, 16
+TCP = 6
+LARGE, HUGE = 1500, 9000  # IP lengths above these
+MOST_HOLES = 1024
+MOST_DATAGRAMS, MOST_WAITING, DATAGRAM_NS = 1024, 4096, 30 * 10**9
+
+
+# --- packets
+
+
+class Encapsulation(NamedTuple):
+    """A tunnel. Ports: 0 without. identifier: VNI or GRE key, None without. around: None for the outermost."""
+
+    kind: str
+    src_ip: str
+    dst_ip: str
+    protocol: int
+    src_port: int
+    dst_port: int
+    identifier: int | None
+    around: Encapsulation | None
+
+
+#: The fields that the fragments of a datagram share: encapsulation, source, destination, protocol and identification.
+DatagramKey = tuple[Encapsulation | None, str, str, int, int]
+
+
+class Fragment(NamedTuple):
+    """A piece of a datagram. offset, size: bytes of the datagram's payload. more: whether others follow it."""
+
+    datagram: DatagramKey
+    offset: int
+    size: int
+    more: bool
+
+
+class Segment(NamedTuple):
+    """The fields of a TCP header that are counted. mss: None without the option."""
+
+    sequence: int
+    acknowledgement: int
+    flags: int
+    mss: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """A packet that belongs to a flow. Sizes as in schemas/flows.toml.
+
+    fragment: None for a whole datagram; the outermost one where the packet is in a tunnel. roce: destination queue pair
+    and opcode, None for other packets. segment: None but for TCP with as much of its header.
+    """
+
+    src_ip: str
+    dst_ip: str
+    protocol: int
+    src_port: int
+    dst_port: int
+    ip_bytes: int
+    payload_bytes: int
+    encapsulation: Encapsulation | None = None
+    fragment: Fragment | None = None
+    roce: tuple[int, int] | None = None
+    segment: Segment | None = None
+
+
+class Record(NamedTuple):
+    """The record of a packet in the file: its number from 0, its time and its two lengths."""
+
+    number: int
+    time_ns: int
+    wire_bytes: int
+    captured_bytes: int
+
+
+# --- one flow
+
+
+class Flow(SimpleNamespace):
+    """A flow: attributes by the names of capture_facts.FLOW_FACTS, all counters of flow_counters.py among them."""
+
+    gaps: list[list[int]]
+    initial_sequence: int | None
+    mss: int | None
+    first_sequence: int | None
+    next_sequence: int | None
+    acknowledged: int | None
+
+    def __init__(
+        self, flow: int, src_ip: str, dst_ip: str, protocol: int, src_port: int, dst_port: int,
+        encapsulation: int | None, roce_dest_qp: int | None, roce_opcode: int | None, time_ns: int,
+    ) -> None:  # fmt: skip
+        super().__init__(**{counter.name: None if counter.unknown else 0 for counter in COUNTERS})
+        self.flow, self.src_ip, self.dst_ip, self.protocol = flow, src_ip, dst_ip, protocol
+        self.src_port, self.dst_port, self.encapsulation = src_port, dst_port, encapsulation
+        self.roce_dest_qp, self.roce_opcode = roce_dest_qp, roce_opcode
+        self.first_seen_ns = self.last_seen_ns = time_ns
+        self.kept = self.followed = True
+        self.gaps = []  # start and end of each, ascending
+
+    def goes_on_with(self, segment: Segment) -> bool:
+        """Whether the segment belongs to this connection; only a SYN may begin another."""
+        if not segment.flags & SYN:
+            return True
+        if self.fin_packets or self.rst_packets:
+            return False
+        if self.initial_sequence is not None:
+            return segment.sequence == self.initial_sequence
+        return self.first_sequence is not None and self.first_sequence == (segment.sequence + 1) % 2**32
+
+    def add(self, packet: Packet, record: Record) -> None:
+        """Count a packet."""
+        self.first_seen_ns = min(self.first_seen_ns, record.time_ns)
+        self.last_seen_ns = max(self.last_seen_ns, record.time_ns)
+        self.packets += 1
+        self.wire_bytes += record.wire_bytes
+        self.ip_bytes += packet.ip_bytes
+        self.payload_bytes += packet.payload_bytes
+        self.captured_bytes += record.captured_bytes
+        if packet.ip_bytes > LARGE:
+            self.large_packets += 1
+            self.large_payload_bytes += packet.payload_bytes
+        if packet.ip_bytes > HUGE:
+            self.huge_packets += 1
+            self.huge_payload_bytes += packet.payload_bytes
+        if packet.fragment or (packet.protocol == TCP and packet.segment is None):
+            self.followed = False
+        if packet.segment is not None:
+            self._add_segment(packet.segment, packet.payload_bytes)
+
+    def _add_segment(self, segment: Segment, payload: int) -> None:
+        """TCP flags and sequence numbers (RFC 9293, 3.1 and 3.4)."""
+        fin, syn, rst, ack = (segment.flags & bit != 0 for bit in (FIN, SYN, RST, ACK))
+        ended = self.fin_packets + self.rst_packets + rst > 0
+        self.fin_packets += fin
+        self.syn_packets += syn
+        self.rst_packets += rst
+        self.opened += syn and not ack
+        self.accepted += syn and ack
+        if syn and self.initial_sequence is None:
+            self.initial_sequence = segment.sequence
+        if syn and self.mss is None:
+            self.mss = segment.mss
+        if payload or syn or fin:
+            self._occupy(segment.sequence, syn, payload, fin, ended)
+        if ack and not rst:
+            self._acknowledge(segment.acknowledgement)
+
+    def _acknowledge(self, number: int) -> None:
+        """Take over an acknowledgement number, if it is the highest so far."""
+        if self.acknowledged is None:
+            self.first_acknowledged = self.acknowledged = number
+        self.acknowledged += max(0, (number - self.acknowledged + 2**31) % 2**32 - 2**31)
+
+    def _occupy(self, sequence: int, syn: bool, payload: int, fin: bool, ended: bool) -> None:
+        """Take the numbers from `sequence` on: SYN, payload, FIN. ended: whether there was a FIN or RST before; numbers
+        ahead are then those of another connection."""
+        if self.next_sequence is None:
+            self.first_sequence = self.next_sequence = sequence
+        begin = self.next_sequence + distance(self.next_sequence, sequence)
+        if begin > self.next_sequence:
+            if not ended:
+                self.gaps.append([self.next_sequence, begin])
+        elif begin < self.next_sequence and payload:
+            start, end = begin + syn, min(begin + syn + payload, self.next_sequence)
+            filled = self._fill(start, end)
+            self.out_of_order_bytes += filled
+            self.retransmitted_bytes += max(0, end - start) - filled
+            self.out_of_order_packets += filled > 0
+            self.retransmitted_packets += filled == 0
+        self.next_sequence = max(self.next_sequence, begin + syn + payload + fin)
+        if len(self.gaps) > MOST_HOLES:
+            forgotten, self.gaps = self.gaps[: -MOST_HOLES // 2], self.gaps[-MOST_HOLES // 2 :]
+            self.forgotten_bytes += sum(last - first for first, last in forgotten)
+
+    def _fill(self, start: int, end: int) -> int:
+        """Take the bytes from `start` to `end` out of the holes; how many of them were in any."""
+        left: list[list[int]] = []
+        filled = 0
+        for first, last in self.gaps:
+            low, high = max(first, start), min(last, end)
+            if low >= high:
+                left.append([first, last])
+                continue
+            filled += high - low
+            left += [[begin, end] for begin, end in ((first, low), (high, last)) if begin < end]
+        self.gaps = left
+        return filled
+
+
+def distance(start: int, end: int) -> int:
+    """From one sequence number to another, modulo 2^32, -2^31 + 1 to 2^31."""
+    return (end - start + 2**31 - 1) % 2**32 - 2**31 + 1
+
+
+# --- all flows of a file
+
+
+@dataclass(slots=True)
+class _Datagram:
+    """A datagram in fragments. flow: of its first fragment, None before that came. received: bytes that came.
+
+    total: all its bytes, None before the last fragment came. waiting: fragments to be counted once the flow is known.
+    """
+
+    opened_ns: int
+    flow: Flow | None = None
+    received: int = 0
+    total: int | None = None
+    waiting: list[tuple[Packet, Record]] = field(default_factory=list)
+
+
+class FlowTable:
+    """Adds the packets of a file up to flows, encapsulations, cells and packet rows. Lengths of windows: ns.
+
+    bounds: start of the first step and the end of every step, ns, ascending; empty without a log.
+    """
+
+    def __init__(self, window_ns: int, bounds: list[int]) -> None:
+        self.flows: list[Flow] = []
+        #: Rows of the encapsulations, in the order of first appearance.
+        self.encapsulations: dict[Encapsulation, int] = {}
+        #: (flow, window, step) -> packets, wire, payload, retransmitted bytes. The caller may empty it at any time.
+        self.cells: dict[tuple[int, int, int], list[int]] = {}
+        #: Rows of PACKETS (capture_facts.py); fragments stand where their flow was known. The caller may empty it.
+        self.packets: list[tuple[int | None, ...]] = []
+        self._window_ns = window_ns
+        self._bounds = bounds
+        self._current: dict[tuple[object, ...], Flow] = {}  # key -> flow, the last connection where there are several
+        self._datagrams: dict[DatagramKey, _Datagram] = {}  # those that are open, the one opened first in front
+        self._waiting = 0  # fragments that wait, of all datagrams
+
+    def add(self, packet: Packet, record: Record) -> None:
+        """Count a packet, or let it wait until its datagram's flow is known."""
+        self._register(packet.encapsulation)
+        if packet.fragment is None:
+            self._count(self._flow_of(packet, record), packet, record)
+        elif packet.fragment.offset == 0:
+            self._add_first(packet.fragment, packet, record)
+        else:
+            self._add_later(packet.fragment, packet, record)
+
+    def finish(self) -> None:
+        """Count the fragments that still wait; the file has been read to the end."""
+        for key in list(self._datagrams):
+            self._close(key)
+
+    def _register(self, encapsulation: Encapsulation | None) -> None:
+        if encapsulation is not None and encapsulation not in self.encapsulations:
+            self._register(encapsulation.around)
+            self.encapsulations[encapsulation] = len(self.encapsulations)
+
+    def _flow_of(self, packet: Packet, record: Record) -> Flow:
+        """The packet's flow by its own headers; a new one where it begins a flow or a connection."""
+        row = None if packet.encapsulation is None else self.encapsulations[packet.encapsulation]
+        ends = packet.src_ip, packet.dst_ip, packet.protocol, packet.src_port, packet.dst_port
+        queue_pair, opcode = packet.roce or (None, None)
+        key = *ends, row, queue_pair, opcode
+        flow = self._current.get(key)
+        if flow is None or (packet.segment and not flow.goes_on_with(packet.segment)):
+            flow = Flow(len(self.flows), *key, record.time_ns)
+            self.flows.append(flow)
+            self._current[key] = flow
+        return flow
+
+    def _count(self, flow: Flow, packet: Packet, record: Record) -> None:
+        again = flow.retransmitted_bytes
+        flow.add(packet, record)
+        window = record.time_ns // self._window_ns
+        cell = self.cells.setdefault((flow.flow, window, step_of(record.time_ns, self._bounds)), [0, 0, 0, 0])
+        cell[0] += 1
+        cell[1] += record.wire_bytes
+        cell[2] += packet.payload_bytes
+        cell[3] += flow.retransmitted_bytes - again
+        sizes = record.wire_bytes, packet.ip_bytes, packet.payload_bytes, record.captured_bytes
+        flags = packet.segment.flags if packet.segment else None
+        self.packets.append((record.number, flow.flow, record.time_ns, *sizes, flags))
+
+    # fragments
+
+    def _add_first(self, fragment: Fragment, packet: Packet, record: Record) -> None:
+        """The fragment with the transport header. A skipped one is not given here, as if it had not come."""
+        flow = self._flow_of(packet, record)
+        self._count(flow, packet, record)  # before those that have waited for it
+        datagram = self._open(fragment, record)
+        if datagram.flow is not None:  # of another datagram with the same identification
+            self._close(fragment.datagram)
+            datagram = self._open(fragment, record)
+        datagram.flow = flow
+        self._release(datagram)
+        self._receive(datagram, fragment)
+
+    def _add_later(self, fragment: Fragment, packet: Packet, record: Record) -> None:
+        datagram = self._open(fragment, record)
+        if datagram.flow is not None:
+            self._count(datagram.flow, packet, record)
+        else:
+            datagram.waiting.append((packet, record))
+            self._waiting += 1
+        self._receive(datagram, fragment)
+        if self._waiting > MOST_WAITING:
+            self._close(next(key for key, each in self._datagrams.items() if each.waiting))
+
+    def _open(self, fragment: Fragment, record: Record) -> _Datagram:
+        """The fragment's open datagram, which it opens where there is none."""
+        key = fragment.datagram
+        if key in self._datagrams and record.time_ns - self._datagrams[key].opened_ns >= DATAGRAM_NS:
+            self._close(key)
+        if key not in self._datagrams:
+            if len(self._datagrams) >= MOST_DATAGRAMS:
+                self._close(next(iter(self._datagrams)))
+            self._datagrams[key] = _Datagram(record.time_ns)
+        return self._datagrams[key]
+
+    def _receive(self, datagram: _Datagram, fragment: Fragment) -> None:
+        """Add up the datagram's bytes; it is closed when they are complete."""
+        datagram.received += fragment.size
+        if not fragment.more:
+            datagram.total = fragment.offset + fragment.size
+        if datagram.total is not None and datagram.received >= datagram.total:
+            self._close(fragment.datagram)
+
+    def _close(self, key: DatagramKey) -> None:
+        """Forget a datagram. Fragments that still wait for its first one are a flow without ports."""
+        self._release(self._datagrams.pop(key))
+
+    def _release(self, datagram: _Datagram) -> None:
+        for packet, record in datagram.waiting:
+            self._count(datagram.flow or self._flow_of(packet, record), packet, record)
+        self._waiting -= len(datagram.waiting)
+        datagram.waiting = []
+
+
+def step_of(time_ns: int, bounds: list[int]) -> int:
+    """Step with start <= time < end; -1 before the first, the number of steps after the last."""
+    return bisect_right(bounds, time_ns) - 1 if bounds else NO_STEP
