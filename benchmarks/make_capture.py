@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ddnn_traces.capture_format import pcap_header
-from ddnn_traces.traffic.run_folder import new_records
+from ddnn_traces.traffic.pcaps import new_records
 from ddnn_traces.traffic.traffic import SNAPLEN
 
 WORKERS = 4

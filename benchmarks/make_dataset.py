@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ddnn_traces.traffic.synthetic import SyntheticRun, make_traffic, write_runs
-from ddnn_traces.traffic.tables import TrafficTables
+from ddnn_traces.traffic.table_writer import TrafficTables
 
 RUNS, ROWS = 75, 100_000_000
 

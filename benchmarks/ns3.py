@@ -20,7 +20,7 @@ from typing import Any
 from unittest import mock
 
 from ddnn_traces.traffic import ns3, simulator
-from ddnn_traces.traffic.ns3 import engine, results
+from ddnn_traces.traffic.ns3 import ns3_results, process
 from ddnn_traces.traffic.simulator import specification
 
 RATES_MBIT = (1000, 2000, 5000, 10_000, 20_000)
@@ -68,9 +68,9 @@ def by_hand() -> None:
     options = [word for name, value in CELL.items() for word in ("--set", f"{name}={value}")]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
-        by_gpp = engine.find("g++")
-        engine.simulate(ns3.job({**JOB, "iterations": 1}), by_gpp, _new(out / "compiled"))  # compiles it
-        own, scenario = engine.prepared(ns3.job(CELL), by_gpp, _new(out / "scenario"))
+        by_gpp = process.find("g++")
+        process.simulate(ns3.job({**JOB, "iterations": 1}), by_gpp, _new(out / "compiled"))  # compiles it
+        own, scenario = process.prepared(ns3.job(CELL), by_gpp, _new(out / "scenario"))
         times: dict[str, list[float]] = {"command": [], "by hand": []}
         for i in range(3):
             times["command"].append(_timed([*program, *options]))
@@ -100,8 +100,8 @@ def events() -> None:
 def ablation() -> None:
     """What changes the effect of the lower priority in one cell; the system's ns-3 at the end, if it has one."""
     _compare({name: {**CELL, **values} for name, values in VARIANTS.items()})
-    with mock.patch.object(engine, "_of_wheel", lambda _: None):
-        other = engine.find("g++")
+    with mock.patch.object(process, "_of_wheel", lambda _: None):
+        other = process.find("g++")
     _compare({f"ns-3 {other.version}": CELL}, other)
 
 
@@ -112,7 +112,7 @@ def presets() -> None:
     _compare({"fast": CELL, "fast with segments and queues of thesis": {**CELL, **between}, "thesis": thesis})
 
 
-def _compare(variants: Mapping[str, Mapping[str, Any]], chosen: engine.Engine | None = None) -> None:
+def _compare(variants: Mapping[str, Mapping[str, Any]], chosen: process.Engine | None = None) -> None:
     """A row a variant: at the same and at a lower priority of the training, both at once."""
     _head(
         "variant", "iteration, same (ms)", "lower (ms)", "change", "small flows, same (ms)", "lower (ms)", "change",
@@ -155,8 +155,8 @@ def _error(full: float | None, skipped: float | None) -> str:
     return f"{skipped / full - 1:+.3%}" if full and skipped else "-"
 
 
-def _measured(values: Mapping[str, Any], chosen: engine.Engine | None = None) -> dict[str, Any]:
-    return results.summary(ns3.simulate(ns3.job(values), chosen or engine.find("g++")))
+def _measured(values: Mapping[str, Any], chosen: process.Engine | None = None) -> dict[str, Any]:
+    return ns3_results.summary(ns3.simulate(ns3.job(values), chosen or process.find("g++")))
 
 
 def _head(*names: str) -> None:
@@ -186,7 +186,7 @@ def main() -> None:
     for name in given.tables or ["agreement"]:
         if name not in TABLES:
             parser.error(f"no table {name}; there are {', '.join(TABLES)}")
-        print(f"\n{name}, {engine.find('g++')}\n", flush=True)
+        print(f"\n{name}, {process.find('g++')}\n", flush=True)
         TABLES[name]()
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from ddnn_traces.traffic import simulator
-from ddnn_traces.traffic.simulator import network, sweep
+from ddnn_traces.traffic.simulator import shared_links, sweep
 from ddnn_traces.traffic.simulator.job import SimulatedRun
-from ddnn_traces.traffic.simulator.profile import thesis
+from ddnn_traces.traffic.simulator.layers import thesis
 
 
 def timed(work: Callable[[], Any], repeat: int) -> tuple[float, Any]:
@@ -48,8 +48,8 @@ def general_loop(iterations: int, repeat: int) -> None:
     """Jobs that share links."""
     for workers, jobs in ((8, 1), (8, 2), (16, 2), (8, 4)):
         runs = [SimulatedRun(run_id=str(i), workers=workers, steps=iterations, start_ms=100 * i) for i in range(jobs)]
-        network.simulate([run.changed(steps=1) for run in runs])  # compiles, or loads what is compiled
-        seconds, (results, events) = timed(lambda runs=runs: network.simulate(runs), repeat)
+        shared_links.simulate([run.changed(steps=1) for run in runs])  # compiles, or loads what is compiled
+        seconds, (results, events) = timed(lambda runs=runs: shared_links.simulate(runs), repeat)
         rates = sum(len(sent) for _, sent, _ in results)
         print(
             f"{jobs} jobs of {workers} workers on shared links: {events / seconds / 1e6:.2f} M events/s, with changes "

@@ -33,7 +33,7 @@ from ddnn_traces.traffic.collectives import SHAPES
 from ddnn_traces.traffic.model.generation import Job, ModelledRun
 from ddnn_traces.traffic.model.generation import traffic as modelled
 from ddnn_traces.traffic.synthetic import SyntheticRun, make_traffic, runs_of
-from ddnn_traces.traffic.tables import write_traffic
+from ddnn_traces.traffic.table_writer import write_traffic
 from ddnn_traces.traffic.traffic import Traffic
 
 TABLES = ("runs", "hosts", "flows", "steps", "step_flows", "flow_windows")

@@ -21,7 +21,7 @@ import ddnn_traces
 from ddnn_traces import errors, regression
 from ddnn_traces.cli import cli
 from ddnn_traces.ingestors import options
-from ddnn_traces.query import catalogue, checks, dataset, sweep
+from ddnn_traces.query import catalogue, checks, dataset, sweep_queries
 from ddnn_traces.regression import results
 from ddnn_traces.release import publish, push
 from ddnn_traces.report import page, plot
@@ -44,8 +44,8 @@ reasons.
 SWEEP_INTRODUCTION = """\
 # Queries of a sweep on ns-3
 
-They read the tables that `ddnn-traces ns3 sweep --out OUT` writes, and each other: `ddnn_traces.query.sweep.run(OUT,
-NAME)` in Python. [sharing.md](sharing.md) describes the tables and the measures.
+They read the tables that `ddnn-traces ns3 sweep --out OUT` writes, and each other: in Python
+`ddnn_traces.query.sweep_queries.run(OUT, NAME)`. [sharing.md](sharing.md) describes the tables and the measures.
 """
 
 
@@ -63,8 +63,8 @@ def query_list() -> str:
     for name in sorted(checks.names()):
         parts += _query(catalogue.read(checks.folder() / f"{name}.sql"))
     parts.append(SWEEP_INTRODUCTION)
-    for name in sorted(sweep.queries()):
-        parts += _query(sweep.queries()[name])
+    for name in sorted(sweep_queries.queries()):
+        parts += _query(sweep_queries.queries()[name])
     return "\n".join(parts)
 
 

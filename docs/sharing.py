@@ -14,9 +14,9 @@ from pathlib import Path
 import polars as pl
 import vl_convert
 
-from ddnn_traces.query import sweep
+from ddnn_traces.query import sweep_queries
 from ddnn_traces.report.charts import gao
-from ddnn_traces.traffic.ns3.sweep import axes
+from ddnn_traces.traffic.ns3.ns3_sweep import axes
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "data" / "sharing"
@@ -59,8 +59,8 @@ def keep(campaign: Path, options: Path) -> None:
     for folder in (DATA, FIGURES):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-    shown = sweep.run(campaign, "progression_cells")["cell"].to_list()
-    for name in sweep.TABLES:
+    shown = sweep_queries.run(campaign, "progression_cells")["cell"].to_list()
+    for name in sweep_queries.TABLES:
         frame = pl.read_parquet(campaign / f"{name}.parquet")
         if name in ("transfers", "layers"):
             frame = frame.filter(pl.col("cell").is_in(shown))
@@ -95,5 +95,5 @@ def _cells(folder: Path, name: str) -> pl.DataFrame:
 
 if __name__ == "__main__":
     keep(*map(Path, sys.argv[1:]))
-    print("\n".join(table(sweep.run(DATA, "operating_boundary"), BOUNDARY)), end="\n\n")
+    print("\n".join(table(sweep_queries.run(DATA, "operating_boundary"), BOUNDARY)), end="\n\n")
     print("\n".join(table(pl.read_parquet(DATA / "options.parquet"), OPTIONS)))

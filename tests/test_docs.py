@@ -17,8 +17,8 @@ from ddnn_traces.errors import NoDataError
 from ddnn_traces.report import plot
 from ddnn_traces.report.charts import style
 from ddnn_traces.store import schema
-from ddnn_traces.traffic.ns3.job import KEYS as NS3_KEYS
-from ddnn_traces.traffic.ns3.job import SHORT_KEYS
+from ddnn_traces.traffic.ns3.ns3_job import KEYS as NS3_KEYS
+from ddnn_traces.traffic.ns3.ns3_job import SHORT_KEYS
 from ddnn_traces.traffic.simulator import specification
 
 ROOT = Path(__file__).parents[1]

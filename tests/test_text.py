@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddnn_traces.regression.results import p_text
-from ddnn_traces.report.words import percent
+from ddnn_traces.report.number_text import percent
 from ddnn_traces.text import digits
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddnn_traces.cli.lines import say
-from ddnn_traces.cli.shared import (
+from ddnn_traces.cli.arguments import (
     complete_queries,
     dataset_argument,
     emit_text,
@@ -20,6 +19,7 @@ from ddnn_traces.cli.shared import (
     runs_option,
     written,
 )
+from ddnn_traces.cli.lines import say
 from ddnn_traces.errors import UsageError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
+from ddnn_traces.cli.arguments import DatasetPath, complete_runs, dataset_argument, runs_option
 from ddnn_traces.cli.lines import say
-from ddnn_traces.cli.shared import DatasetPath, complete_runs, dataset_argument, runs_option
 from ddnn_traces.errors import UsageError
 from ddnn_traces.export.targets import TARGETS, Target
 from ddnn_traces.text import counted

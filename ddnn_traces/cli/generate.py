@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from ddnn_traces.cli.lines import say
-from ddnn_traces.cli.shared import (
+from ddnn_traces.cli.arguments import (
     CommandByDefault,
     RowsOutput,
     complete_runs,
@@ -17,6 +16,7 @@ from ddnn_traces.cli.shared import (
     prints_rows,
     runs_option,
 )
+from ddnn_traces.cli.lines import say
 from ddnn_traces.traffic.collectives import SHAPES
 
 _VARIANTS = "; ".join(f"{name}: {', '.join(shapes)}" for name, shapes in SHAPES.items() if len(shapes) > 1)

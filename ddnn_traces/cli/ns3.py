@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from ddnn_traces.cli import lines
+from ddnn_traces.cli.arguments import CommandByDefault, RowsOutput, key_values, params_option, prints_rows
 from ddnn_traces.cli.lines import say, warn
-from ddnn_traces.cli.shared import CommandByDefault, RowsOutput, key_values, params_option, prints_rows
 from ddnn_traces.cli.simulate import JOB_OPTIONS, given_keys, job_options, sweep_options
 from ddnn_traces.errors import UsageError
 
@@ -79,8 +79,8 @@ def run(
     keys of a file; options and --set win over it. Exit code 1: the run stopped at its time limit.
     """
     from ddnn_traces.traffic import ns3 as package
-    from ddnn_traces.traffic.ns3.job import ALL_KEYS
-    from ddnn_traces.traffic.ns3.results import TIME_LIMIT
+    from ddnn_traces.traffic.ns3.ns3_job import ALL_KEYS
+    from ddnn_traces.traffic.ns3.ns3_results import TIME_LIMIT
 
     if training_only and out is None:
         raise UsageError("--training-only: is for --out DATASET, which has the flows")
@@ -113,8 +113,8 @@ def sweep(
     fast, 96 cells. An interrupted sweep goes on with the same command. docs/sharing.md describes what is written.
     """
     from ddnn_traces.report.charts import gao
-    from ddnn_traces.traffic.ns3 import sweep as sweeps
-    from ddnn_traces.traffic.ns3.results import TIME_LIMIT
+    from ddnn_traces.traffic.ns3 import ns3_sweep as sweeps
+    from ddnn_traces.traffic.ns3.ns3_results import TIME_LIMIT
 
     if training_only and not dataset:
         raise UsageError("--training-only: is for --dataset, which has the flows")
@@ -133,7 +133,7 @@ def sweep(
 @prints_rows()
 def query(folder: Path, name: str | None, params: tuple[str, ...], output: RowsOutput) -> None:
     """Run a named query over the folder of a sweep (queries/sweep/). Without NAME: list the queries."""
-    from ddnn_traces.query import sweep as sweeps
+    from ddnn_traces.query import sweep_queries as sweeps
 
     if name is None:
         found = sweeps.queries()

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddnn_traces.cli.lines import say
-from ddnn_traces.cli.shared import (
+from ddnn_traces.cli.arguments import (
     DatasetPath,
     RowsOutput,
     complete_queries,
@@ -23,6 +22,7 @@ from ddnn_traces.cli.shared import (
     prints_rows,
     runs_option,
 )
+from ddnn_traces.cli.lines import say
 from ddnn_traces.errors import UsageError
 from ddnn_traces.text import counted, listed, printable
 

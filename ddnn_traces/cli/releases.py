@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from ddnn_traces.cli.arguments import DatasetPath, RowsOutput, complete_runs, prints_rows
 from ddnn_traces.cli.lines import say
-from ddnn_traces.cli.shared import DatasetPath, RowsOutput, complete_runs, prints_rows
 from ddnn_traces.errors import DraftError, UsageError
 from ddnn_traces.text import counted
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ddnn_traces.cli.arguments import FORMATS, RowsOutput
 from ddnn_traces.cli.lines import say
-from ddnn_traces.cli.shared import FORMATS, RowsOutput
 from ddnn_traces.errors import DdnnTracesError, UsageError
 from ddnn_traces.query.catalogue import catalogue
 from ddnn_traces.store import schema

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ddnn_traces.cli import lines
-from ddnn_traces.cli.lines import say
-from ddnn_traces.cli.shared import (
+from ddnn_traces.cli.arguments import (
     CommandByDefault,
     DatasetPath,
     RowsOutput,
@@ -21,6 +20,7 @@ from ddnn_traces.cli.shared import (
     open_dataset,
     prints_rows,
 )
+from ddnn_traces.cli.lines import say
 from ddnn_traces.errors import UsageError
 from ddnn_traces.traffic.collectives import SHAPES
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from ddnn_traces.cli import lines
+from ddnn_traces.cli.arguments import CommandByDefault, key_values
 from ddnn_traces.cli.lines import say
-from ddnn_traces.cli.shared import CommandByDefault, key_values
 
 
 @click.group(cls=CommandByDefault, default="run", suffix=".toml")

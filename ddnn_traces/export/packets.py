@@ -1,7 +1,7 @@
 """Back to the packets: the records of a flow, a pair of hosts or a step, from the captures that a run was read from.
 
 The records are those that the tables count. Ingest's packet loop reads the captures again, and the SQL that decides
-which copy of a packet counts is ingest's, too (reconcile/tables.py), over the five-tuples that are wanted: so
+which copy of a packet counts is ingest's, too (reconcile/run_tables.py), over the five-tuples that are wanted: so
 fragments, tunnels, connections and copies at two hosts are treated as in `flows`. docs/exports.md states the rules.
 """
 
@@ -190,7 +190,7 @@ class _Run:
 
     def by_key(self, flows: Iterable[_Row]) -> dict[tuple[Any, ...], _Row]:
         """Rows of flows by what identifies a flow in the run."""
-        from ddnn_traces.ingestors.reconcile.tables import chains_of, key_of
+        from ddnn_traces.ingestors.reconcile.run_tables import chains_of, key_of
 
         chains = chains_of(self.rows("FROM encapsulations WHERE run_id = $run"))
         return {key_of(row, chains): row for row in flows}
@@ -453,7 +453,7 @@ class _Search:
 
     def _decide(self) -> bool:
         """Which rows of the files count; whether they are all that the tables have of the wanted flows."""
-        from ddnn_traces.ingestors.reconcile.tables import counting_rows
+        from ddnn_traces.ingestors.reconcile.run_tables import counting_rows
 
         self.flows, self.fragmented = [[] for _ in self.searches], set()
         if not self.searches:

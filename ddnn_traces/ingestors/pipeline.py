@@ -14,13 +14,13 @@ from pathlib import Path
 
 from ddnn_traces.errors import REPORT, CaptureError, InternalError, LedgerError, MetadataError, StorageError, UsageError
 from ddnn_traces.ingestors import inputs
-from ddnn_traces.ingestors.description import Description, describe
 from ddnn_traces.ingestors.inputs import PacketsRecord, RunRecord
 from ddnn_traces.ingestors.metadata import RunMetadata, bad_rows, read_metadata
 from ddnn_traces.ingestors.options import IngestOptions
+from ddnn_traces.ingestors.read_runs import clock_warnings, read_runs
 from ddnn_traces.ingestors.reconcile.described import StoredTables
-from ddnn_traces.ingestors.reconcile.tables import RunFacts, RunTables
-from ddnn_traces.ingestors.runs import clock_warnings, read_runs
+from ddnn_traces.ingestors.reconcile.run_tables import RunFacts, RunTables
+from ddnn_traces.ingestors.run_description import Description, describe
 from ddnn_traces.ingestors.sources import RunInput, find_runs
 from ddnn_traces.messages import Messages
 from ddnn_traces.pcap.engines import ENGINES
@@ -51,7 +51,7 @@ class _Planned:
 
 
 @dataclass(frozen=True)
-class _Redescribed:
+class _MetadataChange:
     """A run of which only the description has changed. name: of the run in the dataset that has its packets; record:
     that of `name`. workers: their new names."""
 
@@ -169,18 +169,19 @@ class _Ingest:
         for damage in self._writer.damaged_records():
             self._messages.info(f"{self._writer.name}/{damage}; it is written again")
         changed = [plan for plan in planned if not self._is_unchanged(plan)]
-        redescribed = [found for plan in changed if (found := self._redescribed(plan))]
-        redescribed.sort(key=lambda found: found.name == found.plan.run.run_id)  # others while theirs are as they were
-        todo = [plan for plan in changed if plan not in [found.plan for found in redescribed]]
+        metadata_changes = [found for plan in changed if (found := self._metadata_change(plan))]
+        # others while theirs are as they were
+        metadata_changes.sort(key=lambda found: found.name == found.plan.run.run_id)
+        todo = [plan for plan in changed if plan not in [found.plan for found in metadata_changes]]
         try:
-            for found in redescribed:
+            for found in metadata_changes:
                 self._write_described(found)
             replaced = self._read(todo) if todo else 0
         except KeyboardInterrupt as error:
             raise self._after_interrupt(error) from None
         finally:
             self._messages.end_reading()
-        described, unchanged = len(redescribed), len(planned) - len(changed)
+        described, unchanged = len(metadata_changes), len(planned) - len(changed)
         written = len(self._writer.written) - described
         if not (written or described or unchanged):
             kept = "is unchanged" if self._writer.exists else "was not made"
@@ -234,7 +235,7 @@ class _Ingest:
 
     # --- runs of which only the description has changed
 
-    def _redescribed(self, plan: _Planned) -> _Redescribed | None:
+    def _metadata_change(self, plan: _Planned) -> _MetadataChange | None:
         """The run with its new description, if its captures need not be read; None where they have to be."""
         found = None if self._options.force else self._with_packets_of(plan)
         if found is None:
@@ -247,7 +248,7 @@ class _Ingest:
             return None
         description = describe(plan.run, plan.metadata, self._options.clock_offset_ns)
         workers = needs.renamed(description.packet_needs)
-        return None if workers is None else _Redescribed(plan, name, record, description, workers)
+        return None if workers is None else _MetadataChange(plan, name, record, description, workers)
 
     def _with_packets_of(self, plan: _Planned) -> tuple[str, RunRecord] | None:
         """The run of the dataset that was made from these captures: that of the same name, else of another one."""
@@ -259,7 +260,7 @@ class _Ingest:
         renamed = (one for one in there.items() if inputs.is_renamed(one[1], plan.record, self._options.hash))
         return next(renamed, None)
 
-    def _write_described(self, found: _Redescribed) -> None:
+    def _write_described(self, found: _MetadataChange) -> None:
         """Write the tables that depend on the run's description."""
         plan, run_id, packets = found.plan, found.plan.run.run_id, found.record.packets
         description, clock, dataset = found.description, packets.clock, self._writer.folder

@@ -195,7 +195,7 @@ class PartsReader:
         """The records from the reader's position on that begin before `stop`."""
         if self.reader.position >= min(stop, self._size):
             return
-        self.reader.go_on(stop)
+        self.reader.resume(stop)
         for block in _blocks(self._path, self.reader.position, stop):
             position, records = self.reader.position, self._whole.records
             self.reader.feed(block)

@@ -93,7 +93,7 @@ class RecordReader:
         self._progress = progress
         self._waiting = b""  # start of a record whose rest is in the next block
 
-    def go_on(self, stop: int) -> None:
+    def resume(self, stop: int) -> None:
         """Read on up to another `stop`: what is fed next begins at `position`."""
         self.ended, self._stop, self._waiting = False, stop, b""
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, is_dataclass
 from functools import cache
 from typing import Any
 
-from ddnn_traces.regression import words
+from ddnn_traces.regression import sentences
 from ddnn_traces.regression.results import LEVEL, Job, Predicted, Prediction, Regression, plain
 from ddnn_traces.text import counted
 
@@ -42,9 +42,9 @@ _OF_FIT = ("formula", "errors", "robust_errors", "rows", "runs", "synthetic_runs
 
 def text(regression: Regression, verbose: bool = False) -> str:
     """The summary, then tables and sentences under their headings."""
-    lines = [regression.formula, words.summary(regression), *filter(None, [regression.synthetic])]
-    for block in words.blocks(regression, verbose):
-        if isinstance(block, words.Section):
+    lines = [regression.formula, sentences.summary(regression), *filter(None, [regression.synthetic])]
+    for block in sentences.blocks(regression, verbose):
+        if isinstance(block, sentences.Section):
             lines += ["", block.heading, *block.sentences]
         else:
             numeric = [i in block.numeric for i in range(len(block.columns))]
@@ -79,8 +79,8 @@ def _document(regression: Regression) -> dict[str, Any]:
     tests = {test.term: test for test in regression.tests}
     paper = None
     if regression.preset == "paper":
-        rows = [row._asdict() for row in words.paper_rows(regression)]
-        paper = {"table": rows, "sentences": [*words.paper_sentences(regression)]}
+        rows = [row._asdict() for row in sentences.paper_rows(regression)]
+        paper = {"table": rows, "sentences": [*sentences.paper_sentences(regression)]}
 
     return {
         "ddnn_traces_regression": VERSION, **{name: getattr(regression, name) for name in _ABOUT},
@@ -94,7 +94,7 @@ def _document(regression: Regression) -> dict[str, Any]:
         "refits": regression.refits, "single_runs": regression.single_runs,
         "influence": regression.influence, "influential": [run.run_id for run in regression.influential],
         "left_out": regression.left_out, "nested": regression.nested, "log_log": regression.log_log, "paper": paper,
-        "notes": regression.notes, "diagnosis": words.diagnosis(regression), "excluded": regression.excluded,
+        "notes": regression.notes, "diagnosis": sentences.diagnosis(regression), "excluded": regression.excluded,
         "points": regression.points.to_dicts(),
     }  # fmt: skip
 
@@ -127,13 +127,13 @@ _SHRUNK = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}"
 def latex(regression: Regression, verbose: bool = False) -> str:
     r"""Table environments and lists, for \input; the document needs booktabs, graphicx, T1 fontenc."""
     lines = [r"% needs \usepackage{booktabs}, \usepackage{graphicx} and \usepackage[T1]{fontenc}"]
-    about = ". ".join(part for part in (words.summary(regression), regression.synthetic) if part)
+    about = ". ".join(part for part in (sentences.summary(regression), regression.synthetic) if part)
     about = rf"\texttt{{{latex_escape(regression.formula)}}}: {latex_escape(about)}"
-    shown = words.blocks(regression, verbose)
-    if all(isinstance(block, words.Section) for block in shown):
+    shown = sentences.blocks(regression, verbose)
+    if all(isinstance(block, sentences.Section) for block in shown):
         lines += ["", about]
     for block in shown:
-        if isinstance(block, words.Table):
+        if isinstance(block, sentences.Table):
             lines += ["", _environment(block, f"{latex_escape(block.title)}. {about}")]
             continue
         lines += ["", rf"\paragraph{{{latex_escape(block.heading)}}}", r"\begin{itemize}"]
@@ -142,7 +142,7 @@ def latex(regression: Regression, verbose: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _environment(table: words.Table, caption: str) -> str:
+def _environment(table: sentences.Table, caption: str) -> str:
     wide = not table.numeric  # words wrap, numbers do not
     text_column = r"p{0.3\linewidth}" if wide else "l"
     columns = "".join("r" if i in table.numeric else text_column for i in range(len(table.columns)))

@@ -29,7 +29,7 @@ from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release.anonymise.mapping import Anonymiser, Options, RunMapping
 from ddnn_traces.store import hashes, schema
 from ddnn_traces.text import is_plain_name, sql_literal
-from ddnn_traces.traffic import run_folder
+from ddnn_traces.traffic import pcaps
 
 if TYPE_CHECKING:
     from ddnn_traces.pcap.compiled.cut import Substitutes
@@ -246,13 +246,13 @@ def _write_run_files(dataset: Dataset, run: RunMapping, folder: Path) -> None:
         for name, value in fields.items()
         if name not in _DERIVED
     }
-    text = run_folder.run_toml(metadata, _hosts(_rows(dataset, "hosts", [run.run_id]), run))
+    text = pcaps.run_toml(metadata, _hosts(_rows(dataset, "hosts", [run.run_id]), run))
     (folder / "run.toml").write_text(text + _legend(run), encoding="utf-8")
     first_begins = {}
     for worker, group in itertools.groupby(_rows(dataset, "steps", [run.run_id]), key=lambda row: row["worker"]):
         steps = list(group)
         rows = ((s["epoch"], s["end_ns"] + run.offset_ns, _number(s["loss"]), _number(s["accuracy"])) for s in steps)
-        (folder / f"train_history-{run.labels[worker]}.log").write_text(run_folder.training_log(rows), encoding="utf-8")
+        (folder / f"train_history-{run.labels[worker]}.log").write_text(pcaps.training_log(rows), encoding="utf-8")
         if steps[0]["start_source"] == "phases":
             first_begins[worker] = steps[0]["start_ns"] + run.offset_ns
     phases = {}
@@ -262,11 +262,11 @@ def _write_run_files(dataset: Dataset, run: RunMapping, folder: Path) -> None:
         single = [_event(event, run) for event in events if event["kind"] not in _KINDS]
         if single:
             path = folder / f"events-{run.labels[worker]}.csv"
-            path.write_text(run_folder.events_csv(single), encoding="utf-8")
+            path.write_text(pcaps.events_csv(single), encoding="utf-8")
     for worker, start in first_begins.items():
         rows_of_worker = phases.get(worker) or [(0, (start,) * 4)]
         path = folder / f"phases-{run.labels[worker]}.csv"
-        path.write_text(run_folder.phases_csv(rows_of_worker), encoding="utf-8")
+        path.write_text(pcaps.phases_csv(rows_of_worker), encoding="utf-8")
 
 
 def _hosts(rows: list[_Row], run: RunMapping) -> list[_Row]:

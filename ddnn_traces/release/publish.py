@@ -22,9 +22,9 @@ from ddnn_traces.jobs import available_cpus
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.release import facts, leak_scan, packaging, provenance, request, tables, versions
-from ddnn_traces.release.anonymise import description
+from ddnn_traces.release import facts, leak_scan, packaging, provenance, released_tables, request, versions
 from ddnn_traces.release.anonymise import key as keys
+from ddnn_traces.release.anonymise import method_text
 from ddnn_traces.release.anonymise.mapping import Anonymiser
 from ddnn_traces.release.anonymise.mapping import Options as MappingOptions
 from ddnn_traces.store import checksums, layout, schema
@@ -108,7 +108,7 @@ def publish(
     ask: puts a question (title, licence, creator) to the user. Raises UsageError for a wrong call, PublishError where
     data checks fail or `out` is another release, LeakError, StorageError, MissingExtra.
     """
-    from ddnn_traces.release.descriptions import shared
+    from ddnn_traces.release.descriptions import terms
 
     options, messages = options or PublishOptions(), messages or Messages()
     layout.refuse_inside(out.parent)
@@ -126,7 +126,7 @@ def publish(
                 release = publishing.build(folder)
         except _UnchangedError as unchanged:
             return Published(unchanged.path, unchanged.release, key_file, False, False, str(unchanged))
-    if missing := shared.recommended(release.about):
+    if missing := terms.recommended(release.about):
         messages.info(f"recommended and not stated (release.toml): {'; '.join(missing)}")
     return Published(out, release, key_file, made, True, f"{out}: version {release.about.version}")
 
@@ -242,8 +242,8 @@ class _Publishing:
         self._refuse_damaged()
         self.sources = self._sources()
         self.splits = self._splits()
-        self.windows_ns = tables.window_lengths(self.sources)
-        self.window_ns = tables.summed_window(options.window_ms, self.windows_ns)
+        self.windows_ns = released_tables.window_lengths(self.sources)
+        self.window_ns = released_tables.summed_window(options.window_ms, self.windows_ns)
         make_folders(key_file.parent)
         key = keys.read_or_make(key_file)
         self.words = self._words(mapping)
@@ -275,12 +275,12 @@ class _Publishing:
                 f"{dataset.path}: {checksums.summary(damaged)}; ingest those runs again, or choose others with --run"
             )
 
-    def _sources(self) -> list[tables.Source]:
+    def _sources(self) -> list[released_tables.Source]:
         """The tables to publish, in their order; always with runs, which describes the runs."""
         wanted = self.options.tables
         _refuse_unknown("--table", wanted, schema.TABLES)
         names = [name for name in schema.TABLES if not wanted or name in (*wanted, "runs")]
-        sources = tables.sources(self.dataset.path, self.dataset.run_ids, names)
+        sources = released_tables.sources(self.dataset.path, self.dataset.run_ids, names)
         present = {source.table for source in sources}
         if "runs" not in present:
             raise UsageError(f"{self.dataset.path}: has no run to publish; ingest one first")
@@ -380,15 +380,15 @@ class _Publishing:
         done = self.anonymiser.facts()
         self.messages.start_reading(sum(source.bytes for source in self.sources))
         try:
-            return tables.write(
+            return released_tables.write(
                 self.sources,
                 data,
                 self.anonymiser.run,
                 scratch,
                 self.window_ns,
                 self.options.threads,
-                tables.Progress(self.messages.advance),
-                lambda table: description.released(table, done),
+                released_tables.Progress(self.messages.advance),
+                lambda table: method_text.released(table, done),
                 self.splits,
             )
         finally:
@@ -416,7 +416,7 @@ class _Publishing:
             runs += pq.ParquetFile(data / file.path).read().to_pylist()
         ingested = {
             self.anonymiser.name(source.run_id): self.anonymiser.run(source.run_id).parameters(
-                tables.provenance(source.files[0])
+                released_tables.provenance(source.files[0])
             )
             for source in self.sources
             if source.table == "runs"

@@ -17,8 +17,8 @@ from markupsafe import Markup
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query import catalogue
-from ddnn_traces.regression import words
-from ddnn_traces.report.chapters import drivers, hosts, steps, summary, time, trust, volume
+from ddnn_traces.regression import sentences
+from ddnn_traces.report.chapters import drivers, host_pairs, steps, summary, time, trust, volume
 from ddnn_traces.report.charts import style
 from ddnn_traces.report.charts.style import CHARTS
 from ddnn_traces.report.section import Chapter, Figure, Results, Section
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ddnn_traces.regression import Regression
 
 CHAPTERS = (
-    summary.chapter, hosts.chapter, volume.chapter, time.chapter, steps.chapter, drivers.chapter, trust.chapter,
+    summary.chapter, host_pairs.chapter, volume.chapter, time.chapter, steps.chapter, drivers.chapter, trust.chapter,
     trust.appendix,
 )  # fmt: skip
 _HERE = Path(__file__).parent
@@ -185,6 +185,6 @@ def regression_page(fit: Regression, verbose: bool = False) -> str:
         for chart, points, caption in drivers.residual_charts(fit)
     ]
     return _render(
-        "regression.html", title=f"Regression of {fit.left}", regression=fit, summary=words.summary(fit),
-        blocks=words.blocks(fit, verbose), figures=figures,
+        "regression.html", title=f"Regression of {fit.left}", regression=fit, summary=sentences.summary(fit),
+        blocks=sentences.blocks(fit, verbose), figures=figures,
     )  # fmt: skip

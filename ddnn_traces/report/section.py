@@ -18,7 +18,7 @@ from ddnn_traces.query.dataset import StoredViews
 from ddnn_traces.regression.results import generated
 from ddnn_traces.report.charts import style
 from ddnn_traces.report.charts.panels import choosable, panels
-from ddnn_traces.report.words import digits, text
+from ddnn_traces.report.number_text import digits, text
 from ddnn_traces.text import counted, for_xml
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.store import checksums, hashes, layout, object_store, schema
-from ddnn_traces.store.delta.dataset import LAST, Head, StoredDataset, TableFile
+from ddnn_traces.store.delta.delta_dataset import LAST, Head, StoredDataset, TableFile
 from ddnn_traces.store.layout import INPUTS, SOURCES
 from ddnn_traces.store.parquet import partition
 from ddnn_traces.store.places import writer_of

@@ -1,5 +1,5 @@
 """Writing a dataset: what every writer does, and that of a folder: next to the old dataset, then in its place by one
-rename. delta/writer.py has that of an object store.
+rename. delta/delta_writer.py has that of an object store.
 
 DATASET/dataset.json marks a dataset; DATASET/TABLE/run_id=RUN/part-0.parquet holds a run's rows; DATASET/traces.duckdb
 (query/views.py) is written after a commit. A new version is built

@@ -19,7 +19,7 @@ from ddnn_traces.errors import TestbedError
 from ddnn_traces.messages import Messages
 from ddnn_traces.store.locking import hold
 from ddnn_traces.store.whole_files import make_folders, remove_left_behind
-from ddnn_traces.testbed import conditions, matrix, network, runs
+from ddnn_traces.testbed import conditions, matrix, matrix_runs, network
 from ddnn_traces.testbed.hosts import last_lines, remove_left_on, tool_missing
 from ddnn_traces.testbed.matrix import Matrix
 from ddnn_traces.testbed.run_folder import REJECTED
@@ -74,7 +74,7 @@ def run(
 
     with _scratch(out) as scratch:
         if wanted.machines:
-            runs.make_all(wanted, out, scratch, pythons, tell, tries)
+            matrix_runs.make_all(wanted, out, scratch, pythons, tell, tries)
         else:
             if sweep:
                 (found,) = network.start("limits", str(scratch.resolve()))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ddnn_traces.testbed import conditions, delay_line, matrix, network, runs
+from ddnn_traces.testbed import conditions, delay_line, matrix, matrix_runs, network
 
 
 def _print(line: dict[str, Any]) -> None:
@@ -28,7 +28,7 @@ def _isolated() -> None:
 def _runs(arguments: Sequence[str]) -> None:
     path, out, scratch, pythons, tries = arguments
     _isolated()
-    runs.make_all(matrix.read(Path(path)), Path(out), Path(scratch), json.loads(pythons), _report, int(tries))
+    matrix_runs.make_all(matrix.read(Path(path)), Path(out), Path(scratch), json.loads(pythons), _report, int(tries))
 
 
 def _limits(arguments: Sequence[str]) -> None:

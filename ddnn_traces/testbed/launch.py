@@ -20,7 +20,7 @@ from typing import Any
 
 from ddnn_traces.testbed.hosts import SCRATCH, Host, free_port, last_lines
 from ddnn_traces.testbed.matrix import Fault, Job, Run
-from ddnn_traces.testbed.programs.catalogue import mca_settings
+from ddnn_traces.testbed.programs.program_list import mca_settings
 
 #: Seconds between two looks at the logs of a run with a fault.
 _LOOK_S = 0.05

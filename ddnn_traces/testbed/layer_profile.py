@@ -12,7 +12,7 @@ from typing import IO
 from ddnn_traces.errors import TestbedError, UsageError
 from ddnn_traces.store.whole_files import whole_file
 from ddnn_traces.testbed.hosts import PROGRAMS
-from ddnn_traces.testbed.programs.catalogue import PROFILED_MODELS
+from ddnn_traces.testbed.programs.program_list import PROFILED_MODELS
 from ddnn_traces.text import one_line
 
 _PROGRAM = PROGRAMS / "profile.py"

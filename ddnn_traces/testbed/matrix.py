@@ -16,7 +16,7 @@ from typing import Any
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.testbed.programs.background import read_flows
-from ddnn_traces.testbed.programs.catalogue import LAUNCHERS, OPTIONS, PROFILES, PROGRAMS, Program, read_profile
+from ddnn_traces.testbed.programs.program_list import LAUNCHERS, OPTIONS, PROFILES, PROGRAMS, Program, read_profile
 from ddnn_traces.text import counted, is_plain_name, nearest, shown
 from ddnn_traces.text_files import read_toml
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.traffic.collectives import broadcast
-from ddnn_traces.traffic.tables import write_traffic
+from ddnn_traces.traffic.table_writer import write_traffic
 from ddnn_traces.traffic.traffic import (
     Connection,
     Ints,

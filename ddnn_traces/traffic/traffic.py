@@ -1,7 +1,7 @@
 """The traffic of a run: its hosts and connections, every transfer on them with its times, and the workers' steps.
 
 A Traffic holds a run that was not captured. synthetic.py produces it by the laws of the collectives, model/ from a
-fitted model. tables.py writes it as tables, run_folder.py as captures. A single transfer
+fitted model. table_writer.py writes it as tables, pcaps.py as captures. A single transfer
 (src, dst, bytes) is collectives.Transfer, which is defined there because that module is read without NumPy.
 """
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tools import RunCommand
 
-from ddnn_traces.testbed.programs.catalogue import PROFILED_MODELS
+from ddnn_traces.testbed.programs.program_list import PROFILED_MODELS
 
 HEAD = {
     "model": "resnet50", "batch": "4", "device": "GPU, of a test", "versions": "PyTorch 0", "iteration_ms": "1500.0000",

@@ -18,8 +18,8 @@ from ddnn_traces.export.simulators import ReplayOptions
 from ddnn_traces.export.targets import SIMULATORS
 from ddnn_traces.traffic import simulator
 from ddnn_traces.traffic.simulator.job import SimulatedRun
-from ddnn_traces.traffic.simulator.profile import thesis
-from ddnn_traces.traffic.tables import write_traffic
+from ddnn_traces.traffic.simulator.layers import thesis
+from ddnn_traces.traffic.table_writer import write_traffic
 
 Operations = list[dict[str, formats.Operation]]
 

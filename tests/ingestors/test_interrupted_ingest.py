@@ -22,7 +22,7 @@ from tools import mostly_long
 
 import ddnn_traces
 from ddnn_traces.ingestors import pipeline
-from ddnn_traces.ingestors import runs as runs_module
+from ddnn_traces.ingestors import read_runs as runs_module
 from ddnn_traces.query import checks, views
 from ddnn_traces.store import writer
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ddnn_traces.ingestors.logs import (
+from ddnn_traces.ingestors.training_logs import (
     Event,
     Phases,
     TrainingLog,

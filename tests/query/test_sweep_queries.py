@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from ddnn_traces.errors import NoDataError, QueryError
-from ddnn_traces.query import sweep
+from ddnn_traces.query import sweep_queries
 
 #: Iteration time and utilization of each cell: ratio, rate, seed, priority.
 CELLS: dict[tuple[float, float, int, str], tuple[float | None, float]] = {
@@ -81,7 +81,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows(folder: Path, name: str, *columns: str, **params: Any) -> list[tuple[Any, ...]]:
-    return sweep.run(folder, name, **params).select(columns).rows()
+    return sweep_queries.run(folder, name, **params).select(columns).rows()
 
 
 def test_flows_are_paired_where_both_completed_and_were_measured(folder: Path) -> None:
@@ -110,7 +110,7 @@ def test_results_of_each_seed(folder: Path) -> None:
 
 def test_results_are_the_means_of_the_seeds_changes(folder: Path) -> None:
     columns = ("seeds", "same", "lower", "change_pct", "change_min_pct", "change_max_pct", "expected_total_utilization")
-    frame = sweep.run(folder, "sharing_results")
+    frame = sweep_queries.run(folder, "sharing_results")
     of_four = frame.filter(compute_to_network=4.0)
     [iteration] = of_four.filter(measure="iteration_ms").select(columns).rows()
     assert iteration == pytest.approx((2, 450, 515, 15, 10, 20, 0.25 + 0.12512))
@@ -184,23 +184,23 @@ def test_progression_of_a_cell(folder: Path) -> None:
     assert rows(folder, "progression_cells", "cell", "training_priority") == [(0, "same"), (1, "lower")]
 
 
-@pytest.mark.parametrize("name", sweep.queries())
+@pytest.mark.parametrize("name", sweep_queries.queries())
 def test_a_query_has_the_columns_of_its_head(name: str, folder: Path) -> None:
-    query = sweep.queries()[name]
-    frame = sweep.run(folder, name)
+    query = sweep_queries.queries()[name]
+    frame = sweep_queries.run(folder, name)
     assert frame.columns == [column.name for column in query.columns]
     assert set(frame.dtypes) <= {pl.Int64, pl.Float64, pl.String, pl.Int32}
 
 
 def test_inputs_of_a_head_are_what_its_sql_reads() -> None:
-    tables = {*sweep.TABLES, sweep.THESIS, *sweep.queries()}
-    for name, query in sweep.queries().items():
+    tables = {*sweep_queries.TABLES, sweep_queries.THESIS, *sweep_queries.queries()}
+    for name, query in sweep_queries.queries().items():
         read = set(re.findall(r"\b(?:FROM|JOIN) (\w+)", query.sql[query.head_length :])) & tables
         assert read == set(query.inputs), name
 
 
 def test_what_the_thesis_states_has_its_place() -> None:
-    stated = pl.read_csv(sweep.folder() / "gao.csv")
+    stated = pl.read_csv(sweep_queries.folder() / "gao.csv")
     assert stated["section"].str.starts_with("5.4").all()
     assert stated["stated_pct"].is_not_null().all()
     # the number stands in the words that are quoted
@@ -210,9 +210,9 @@ def test_what_the_thesis_states_has_its_place() -> None:
 
 def test_a_wrong_name_and_a_missing_table_are_one_line(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(QueryError, match="no query of a sweep is named nothing; there are all_reduce_periods"):
-        sweep.run(folder, "nothing")
+        sweep_queries.run(folder, "nothing")
     with pytest.raises(NoDataError, match=r"cells\.parquet: is missing; ddnn-traces ns3 sweep --out"):
-        sweep.run(tmp_path, "paired_flows")
+        sweep_queries.run(tmp_path, "paired_flows")
 
 
 def test_the_page_shows_what_the_kept_tables_give() -> None:
@@ -223,6 +223,6 @@ def test_the_page_shows_what_the_kept_tables_give() -> None:
     page = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(page)
     shown = (root / "docs" / "sharing.md").read_text(encoding="utf-8").splitlines()
-    rows = page.table(sweep.run(page.DATA, "operating_boundary"), page.BOUNDARY)
+    rows = page.table(sweep_queries.run(page.DATA, "operating_boundary"), page.BOUNDARY)
     rows += page.table(pl.read_parquet(page.DATA / "options.parquet"), page.OPTIONS)
     assert len(rows) == 16 + 32 and set(rows) <= set(shown)

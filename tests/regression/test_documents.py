@@ -14,7 +14,7 @@ import pytest
 from regression_runs import as_paper, noisy_runs
 from tools import needs_tool
 
-from ddnn_traces.regression import Regression, fit, words
+from ddnn_traces.regression import Regression, fit, sentences
 from ddnn_traces.regression.documents import FORMATS, latex_escape
 from ddnn_traces.report.page import regression_page
 
@@ -41,7 +41,7 @@ def test_nothing_fitted_has_all_documents() -> None:
     for name, make in DOCUMENTS.items():
         if name != "csv":
             assert "Nothing is fitted: 2 usable runs" in make(result, True), name
-    assert words.paper_rows(result)[0].here == "not in the formula"
+    assert sentences.paper_rows(result)[0].here == "not in the formula"
     assert len(FORMATS["csv"](result, True).splitlines()) == 1
 
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from regression_runs import as_paper, noisy_runs, noted, verdict
 
-from ddnn_traces.regression import PAPER_FORMULA, Regression, fit, words
+from ddnn_traces.regression import PAPER_FORMULA, Regression, fit, sentences
 from ddnn_traces.regression.documents import FORMATS
 from ddnn_traces.report.page import regression_page
 
@@ -50,15 +50,15 @@ def test_an_effect_of_a_missing_attribute_is_not_established() -> None:
 def test_every_document_says_not_established_and_not_significant() -> None:
     result = as_paper(confounded())
     sentence = "not established: depends on whether workers is in the formula"
-    assert words.paper_rows(result)[1].here.startswith(sentence)
-    (paper,) = (found for found in words.paper_sentences(result) if FRAMEWORK in found)
+    assert sentences.paper_rows(result)[1].here.startswith(sentence)
+    (paper,) = (found for found in sentences.paper_sentences(result) if FRAMEWORK in found)
     assert paper.startswith(f"{FRAMEWORK} cannot be compared with the paper: {sentence}")
     for name in ("text", "json", "latex"):
         assert sentence in FORMATS[name](result, False).replace(r"\_", "_"), name
     assert sentence in regression_page(result)
     (row,) = (line for line in FORMATS["csv"](result, True).splitlines() if "T.torch-gloo]" in line)
     assert ",workers," in row
-    tests = next(t for t in words.blocks(result, True) if isinstance(t, words.Table) and "F-test" in t.title)
+    tests = next(t for t in sentences.blocks(result, True) if isinstance(t, sentences.Table) and "F-test" in t.title)
     assert {row[0]: row[-2] for row in tests.rows}[FRAMEWORK] == "not established"
 
 
@@ -190,10 +190,10 @@ def claims(result: Regression) -> dict[str, set[str]]:
     for stated in result.verdicts:
         state(stated.term, claim(stated.sentence))
         state(stated.term, {True: "significant", False: "insignificant"}.get(stated.significant))  # type: ignore[arg-type]
-    for row in words.paper_rows(result):
+    for row in sentences.paper_rows(result):
         if row.name in NAMES and row.here != "not in the formula":
             state(NAMES[row.name], claim(row.here))
-    for sentence in words.paper_sentences(result):
+    for sentence in sentences.paper_sentences(result):
         here = sentence.split(" (the paper: ")[0]
         if here.startswith("An increase of 1 MB"):
             state("model_bytes", "significant")
@@ -204,8 +204,8 @@ def claims(result: Regression) -> dict[str, set[str]]:
                 state(term, "insignificant")
         elif "cannot be compared" in here:
             state(here.split(" cannot be")[0], claim(here.split(": ", 1)[1]))
-    for block in words.blocks(result, verbose=True):
-        if isinstance(block, words.Table) and "F-test" in block.title:
+    for block in sentences.blocks(result, verbose=True):
+        if isinstance(block, sentences.Table) and "F-test" in block.title:
             for term, *_, answer, _gvif in block.rows:
                 kind = {"yes": "significant", "no": "insignificant", "not established": "open"}.get(answer)
                 state(term, "no estimate" if answer == "not separable" else kind)
@@ -217,7 +217,7 @@ def claims(result: Regression) -> dict[str, set[str]]:
 def test_no_two_statements_of_one_output_differ(rows: pl.DataFrame) -> None:
     result = as_paper(rows)
     for term, kinds in claims(result).items():
-        assert len(kinds) == 1, (term, kinds, [*words.paper_sentences(result)], result.verdicts)
+        assert len(kinds) == 1, (term, kinds, [*sentences.paper_sentences(result)], result.verdicts)
     tested = {found.term for found in result.verdicts if found.significant is not None}
     by_level = [c for c in result.coefficients if c.depends_on and c.name in tested]
     assert by_level == []
@@ -229,7 +229,7 @@ def test_a_size_that_cannot_be_estimated_has_no_slope_in_a_sentence() -> None:
     fitted = fit(rows, PAPER_FORMULA + " + nominal_bytes")
     result = Regression(**vars(fitted) | {"preset": "paper"})
     assert verdict(result, "model_bytes") == (False, None)
-    assert not any("An increase of 1 MB" in sentence for sentence in words.paper_sentences(result))
+    assert not any("An increase of 1 MB" in sentence for sentence in sentences.paper_sentences(result))
 
 
 @pytest.mark.long

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 from regression_runs import MODELS, estimates, joint, make_runs, missing_facts, noted, sentence, verdict
 
-from ddnn_traces.regression import Regression, fit, words
+from ddnn_traces.regression import Regression, fit, sentences
 
 
 def single(result: Regression) -> dict[str, tuple[str, ...]]:
@@ -34,7 +34,7 @@ def test_known_effects_are_recovered_and_stated_with_their_numbers():
     assert verdict(result, "C(batch_size)") == (True, False)
     stated = sentence(result, "C(batch_size)")
     assert missing_facts(stated, "include 0", "insignificant", joint(result, "C(batch_size)")) == []
-    assert f"correlation of model size with data a step {result.correlation:.3f}" in words.summary(result)
+    assert f"correlation of model size with data a step {result.correlation:.3f}" in sentences.summary(result)
 
 
 def test_only_the_levels_that_differ_are_named_and_with_their_sign():

@@ -7,26 +7,26 @@ import pytest
 from regression_runs import as_paper, missing_facts, noisy_runs
 from scipy import stats
 
-from ddnn_traces.regression import Regression, fit, words
+from ddnn_traces.regression import Regression, fit, sentences
 
 
 def section(result: Regression, heading: str) -> list[str]:
-    sections = (block for block in words.blocks(result) if isinstance(block, words.Section))
+    sections = (block for block in sentences.blocks(result) if isinstance(block, sentences.Section))
     return next((found.sentences for found in sections if found.heading == heading), [])
 
 
-def tables(result: Regression, verbose: bool = True) -> list[words.Table]:
-    return [block for block in words.blocks(result, verbose) if isinstance(block, words.Table)]
+def tables(result: Regression, verbose: bool = True) -> list[sentences.Table]:
+    return [block for block in sentences.blocks(result, verbose) if isinstance(block, sentences.Table)]
 
 
 def on_backends(result: Regression) -> list[str]:
     """The paper's sentences on frameworks."""
-    return [sentence for sentence in words.paper_sentences(result) if sentence.startswith("Framework_Backend")]
+    return [sentence for sentence in sentences.paper_sentences(result) if sentence.startswith("Framework_Backend")]
 
 
 def test_the_paper_s_table_has_the_numbers_of_this_dataset_and_of_the_paper() -> None:
     result = as_paper(noisy_runs())
-    rows = {row.name: row for row in words.paper_rows(result)}
+    rows = {row.name: row for row in sentences.paper_rows(result)}
     slope = next(c for c in result.coefficients if c.name == "model_bytes")
     numbers = f"{slope.estimate:.4g} [{slope.ci_low:.4g}, {slope.ci_high:.4g}] MB"
     assert missing_facts(rows["Model_Size"].here, "significant: ", numbers) == []
@@ -41,7 +41,7 @@ def test_the_paper_s_table_has_the_numbers_of_this_dataset_and_of_the_paper() ->
 
 def test_the_paper_s_sentences() -> None:
     result = as_paper(noisy_runs())
-    fit_quality, insignificant, _, slope, correlation = words.paper_sentences(result)
+    fit_quality, insignificant, _, slope, correlation = sentences.paper_sentences(result)
     assert missing_facts(fit_quality, f"R2 of {result.r_squared:.6g} ", "0.98") == []
     assert missing_facts(insignificant, "C(batch_size) and C(topology)", "insignificant", "alpha = 0.05") == []
     (backends,) = on_backends(result)
@@ -54,12 +54,12 @@ def test_the_paper_s_sentences() -> None:
 
 def test_the_paper_s_equation_without_its_main_regressor_is_not_called_that() -> None:
     result = as_paper(noisy_runs(model_bytes=pl.lit(None, pl.Int64)))
-    caveat = next(words.paper_sentences(result))
+    caveat = next(sentences.paper_sentences(result))
     assert missing_facts(caveat, "Model_Size", "no run has model_bytes", "not the paper's equation") == []
     assert tables(result)[0].title.endswith("without Model_Size")
     complete = as_paper(noisy_runs())
     assert "without Model_Size" not in tables(complete)[0].title
-    assert not any("Model_Size" in sentence for sentence in words.paper_sentences(complete))
+    assert not any("Model_Size" in sentence for sentence in sentences.paper_sentences(complete))
     assert on_backends(result) == []
 
 
@@ -70,7 +70,7 @@ def test_the_paper_s_sentence_names_no_configuration_that_cannot_be_separated() 
     (sentence,) = on_backends(result)
     assert "tf-grpc" not in sentence
     assert missing_facts(sentence, "some configurations cannot be separated") == []
-    rows = {row.name: row.here for row in words.paper_rows(result)}
+    rows = {row.name: row.here for row in sentences.paper_rows(result)}
     assert rows["Comm_Topology"].startswith("cannot be estimated: topology = ")
 
 

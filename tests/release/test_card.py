@@ -25,7 +25,7 @@ from markdown_it import MarkdownIt
 import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import descriptions, facts, verify
-from ddnn_traces.release.descriptions import citation, documents, shared, workloads
+from ddnn_traces.release.descriptions import cards, citation, terms, workloads
 from ddnn_traces.store import layout, schema
 
 HOSTILE_ABOUT = facts.About(
@@ -95,7 +95,7 @@ def test_the_examples_are_of_every_library(folder: Path) -> None:
 def test_the_card_lists_runs_with_their_settings(made: facts.Release) -> None:
     runs = [{**made.runs[0], "run_id": f"run {n:03}", "delay_ms": 20.0, "loss_pct": 0.5} for n in range(103)]
     runs[1] |= {"workers": None, "delay_ms": None}
-    text = documents.card(dataclasses.replace(made, runs=tuple(runs)))
+    text = cards.card(dataclasses.replace(made, runs=tuple(runs)))
     head, first, second = re.findall(r"^\| (?:run|`run 00[01]`) \| .*$", text, re.M)
     assert "delay (ms) | loss (%) | bandwidth (Mbit/s)" in head
     names = [name.strip() for name in head.strip("|").split("|")]
@@ -133,7 +133,7 @@ def test_the_card_shows_the_first_rows_of_each_table(folder: Path, made: facts.R
 
 def test_samples_are_escaped(made: facts.Release) -> None:
     rows = [{column.name: HOSTILE for column in schema.table("hosts").columns}]
-    text = documents.card(dataclasses.replace(made, samples={"hosts": rows}))
+    text = cards.card(dataclasses.replace(made, samples={"hosts": rows}))
     tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(text.split("## First rows")[1])
     inner = [child for token in tokens for child in token.children or ()]
     assert not any("html" in token.type or token.type in ("link_open", "strong_open") for token in [*tokens, *inner])
@@ -202,7 +202,7 @@ def test_the_dictionary_has_every_column(folder: Path, made: facts.Release) -> N
     assert flows["packets"]["in this release"] == "Unchanged."
     assert "a tag made with the key" in flows["run_id"]["in this release"]
     kept = dataclasses.replace(made.anonymisation, addresses="kept")
-    unmapped = tables_of(documents.dictionary(dataclasses.replace(made, anonymisation=kept)))["flows"]
+    unmapped = tables_of(cards.dictionary(dataclasses.replace(made, anonymisation=kept)))["flows"]
     assert {row["column"]: row for row in unmapped}["src_ip"]["in this release"] == "Unchanged."
 
 
@@ -244,14 +244,14 @@ def test_the_hub_reads_a_config_a_table(folder: Path, made: facts.Release) -> No
 @pytest.mark.parametrize(("rows", "size"), [(0, "n<1K"), (999, "n<1K"), (1000, "1K<n<10K"), (102_000_000, "100M<n<1B")])
 def test_the_hubs_classes_of_size(made: facts.Release, rows: int, size: str) -> None:
     file = facts.TableFile("runs/part-00000.parquet", 1, "0", {"x": rows})
-    assert documents.front_matter(dataclasses.replace(made, tables=(facts.Table("runs", (file,)),)))[
-        "size_categories"
-    ] == [size]
+    assert cards.front_matter(dataclasses.replace(made, tables=(facts.Table("runs", (file,)),)))["size_categories"] == [
+        size
+    ]
 
 
 def test_hostile_words_stay_words(made: facts.Release) -> None:
     hostile: dict[str, Any] = dict(made.runs[0]) | {"run_id": "a`|`b", "model": HOSTILE}
-    text = documents.card(dataclasses.replace(made, about=HOSTILE_ABOUT, runs=(hostile,), flagged={"a`|`b": {"x": 1}}))
+    text = cards.card(dataclasses.replace(made, about=HOSTILE_ABOUT, runs=(hostile,), flagged={"a`|`b": {"x": 1}}))
     read = DatasetCard(text, ignore_metadata_errors=False).data.to_dict()
     assert read["pretty_name"] == HOSTILE
     assert (read["license"], read["license_link"]) == ("other", "LICENSE")
@@ -271,7 +271,7 @@ def test_hostile_words_stay_words(made: facts.Release) -> None:
 
 
 def test_the_datasheet_bears_hostile_words(made: facts.Release) -> None:
-    text = documents.datasheet(dataclasses.replace(made, about=HOSTILE_ABOUT, flagged={"a`|`b": {"check": 3}}))
+    text = cards.datasheet(dataclasses.replace(made, about=HOSTILE_ABOUT, flagged={"a`|`b": {"check": 3}}))
     tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(text)
     inner = [child for token in tokens for child in token.children or ()]
     assert not any("html" in token.type or token.type == "link_open" for token in [*tokens, *inner])
@@ -281,48 +281,48 @@ def test_the_datasheet_bears_hostile_words(made: facts.Release) -> None:
     "text", ["1. x", "- x", "# x", "> x", "a\nb", "<b>", "[a](b)", "![a](b)", "`a", "**a**", "a|b"]
 )
 def test_plain_text_is_shown_unchanged(text: str) -> None:
-    (_, inline, _) = MarkdownIt("gfm-like", {"linkify": False}).parse(documents.plain(text))
+    (_, inline, _) = MarkdownIt("gfm-like", {"linkify": False}).parse(cards.plain(text))
     assert inline.type == "inline"
     assert "".join(child.content for child in inline.children or ()) == " ".join(text.split())
 
 
 def test_the_datasheet_has_the_answers_and_names_missing_ones(made: facts.Release) -> None:
-    full = documents.datasheet(made)
+    full = cards.datasheet(made)
     for words in (ABOUT.motivation, ABOUT.collection, ABOUT.uses, ABOUT.limitations, ABOUT.sensitive):
         assert str(words) in full
     assert "gave no information" not in full
-    silent = documents.datasheet(dataclasses.replace(made, about=BARE))
+    silent = cards.datasheet(dataclasses.replace(made, about=BARE))
     assert silent.count("The publisher gave no information on ") == 7
     for text in (full, silent):
         assert "Host names were removed." in text
         assert "A role tells a place." in text
         for table in made.tables:
             for column in schema.table(table.name).columns:
-                assert documents.plain(column.inaccuracy) in text
+                assert cards.plain(column.inaccuracy) in text
 
 
 def test_the_card_tells_of_captures_and_shifted_times(made: facts.Release) -> None:
     capture = facts.File(f"{layout.CAPTURES}/x/worker-1.pcap", 24, "0" * 64)
-    text = documents.card(dataclasses.replace(made, captures=(capture,)))
+    text = cards.card(dataclasses.replace(made, captures=(capture,)))
     assert f"`{layout.CAPTURES}/RUN/`: the captures with their logs, cut down to headers (1 file)" in text
     assert "all shifted by one secret offset" in text
     kept = dataclasses.replace(made.anonymisation, times="kept")
-    assert "shifted" not in documents.card(dataclasses.replace(made, anonymisation=kept))
-    assert "cut down" not in documents.card(made)
+    assert "shifted" not in cards.card(dataclasses.replace(made, anonymisation=kept))
+    assert "cut down" not in cards.card(made)
 
 
 def test_the_datasheet_names_synthetic_and_flagged_runs(made: facts.Release) -> None:
     runs = tuple(dict(run) | {"source": "synthetic"} for run in made.runs[:1]) + made.runs[1:]
     flagged = {made.run_ids[1]: {"ledger_remainder": 12}}
-    text = documents.datasheet(dataclasses.replace(made, runs=runs, flagged=flagged))
+    text = cards.datasheet(dataclasses.replace(made, runs=runs, flagged=flagged))
     assert f"never measured:** `{made.run_ids[0]}`." in text
     assert f"| `{made.run_ids[1]}` | `ledger_remainder` | 12 |" in text
-    assert "never measured" not in documents.datasheet(made)
+    assert "never measured" not in cards.datasheet(made)
 
 
 @pytest.mark.parametrize("about", [ABOUT, BARE, HOSTILE_ABOUT])
 def test_the_citation_follows_its_format(made: facts.Release, about: facts.About) -> None:
-    text = shared.yaml_text(citation.cff_document(dataclasses.replace(made, about=about)))
+    text = terms.yaml_text(citation.cff_document(dataclasses.replace(made, about=about)))
     read = yaml.safe_load(text)
     rules = Path(verify.__file__).with_name("citation_schema.json").read_text()
     jsonschema.validate(read, json.loads(rules))
@@ -331,7 +331,7 @@ def test_the_citation_follows_its_format(made: facts.Release, about: facts.About
 
 
 def test_the_citation_names_people(made: facts.Release) -> None:
-    read = yaml.safe_load(shared.yaml_text(citation.cff_document(made)))
+    read = yaml.safe_load(terms.yaml_text(citation.cff_document(made)))
     assert read["authors"][0] == {
         "given-names": "Ada", "family-names": "Example", "affiliation": "Example University",
         "orcid": "https://orcid.org/0000-0002-1825-0097",
@@ -350,7 +350,7 @@ def test_the_citation_names_people(made: facts.Release) -> None:
     ],
 )
 def test_names(name: str, parts: tuple[str, str]) -> None:
-    assert shared.names(facts.Person(name)) == parts
+    assert terms.names(facts.Person(name)) == parts
 
 
 def test_organisations_stay_whole_in_every_description(made: facts.Release) -> None:
@@ -418,8 +418,8 @@ def test_bibtex_names_persons_and_has_a_key_of_its_own() -> None:
 def test_open_markdown_does_not_swallow_the_text_after_it(made: facts.Release, markdown: str) -> None:
     about = dataclasses.replace(made.about, description=markdown, motivation=markdown)
     for text in (
-        documents.card(dataclasses.replace(made, about=about)),
-        documents.datasheet(dataclasses.replace(made, about=about)),
+        cards.card(dataclasses.replace(made, about=about)),
+        cards.datasheet(dataclasses.replace(made, about=about)),
     ):
         body = text.split("---\n", 2)[-1]
         headings = {token.content for token in MarkdownIt().parse(body) if token.type == "inline"}
@@ -428,7 +428,7 @@ def test_open_markdown_does_not_swallow_the_text_after_it(made: facts.Release, m
 
 def test_closed_markdown_stays_unchanged() -> None:
     for text in ("```\na\n```", "~~~ x\n```\n~~~", "a `b` <!-- c --> d", "``` a`b\nc"):
-        assert documents.markdown(text) == text
+        assert cards.markdown(text) == text
 
 
 def test_synthetic_runs_are_named_as_such_by_every_description(made: facts.Release) -> None:
@@ -463,10 +463,10 @@ def test_publisher_contact_and_funders_are_in_each(made: facts.Release) -> None:
 
 
 def test_missing_recommended_values_are_named(made: facts.Release) -> None:
-    assert shared.recommended(ABOUT) == []
-    bare = documents.datasheet(dataclasses.replace(made, about=BARE))
+    assert terms.recommended(ABOUT) == []
+    bare = cards.datasheet(dataclasses.replace(made, about=BARE))
     assert "Recommended, and not given by the publisher: url or doi" in bare
-    assert "Recommended" not in documents.datasheet(made)
+    assert "Recommended" not in cards.datasheet(made)
 
 
 def test_bibtex_is_balanced() -> None:

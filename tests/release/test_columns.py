@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from ddnn_traces.release import facts
-from ddnn_traces.release.anonymise import description, identifiers
-from ddnn_traces.release.anonymise.description import describe
-from ddnn_traces.release.verify import tables
+from ddnn_traces.release.anonymise import identifiers, method_text
+from ddnn_traces.release.anonymise.method_text import describe
+from ddnn_traces.release.verify import table_checks
 from ddnn_traces.release.verify.examined import Examined
 from ddnn_traces.store import layout, schema
 
@@ -44,7 +44,7 @@ def test_parquet_and_descriptions_state_the_mapping_of_each_column(release: Path
 
 def test_verify_requires_the_meanings_of_the_release(release: Path, tmp_path: Path) -> None:
     made = facts.from_json((release / layout.RELEASE).read_text())
-    found = list(tables.check_columns(Examined(release, tmp_path, 1, made)))
+    found = list(table_checks.check_columns(Examined(release, tmp_path, 1, made)))
     assert len(found) == len(made.tables)
     assert {result.status for result in found} == {"passed"}
 
@@ -55,7 +55,7 @@ def test_verify_requires_the_meanings_of_the_release(release: Path, tmp_path: Pa
 )
 def test_every_way_of_mapping_is_described(kind_of_addresses: str, kind_of_ports: str, times: str) -> None:
     done = describe(kind_of_addresses, kind_of_ports, times, None)
-    by_name = {column.name: column.meaning for column in description.released("flows", done).columns}
+    by_name = {column.name: column.meaning for column in method_text.released("flows", done).columns}
     assert ("In this release" in by_name["src_ip"]) == (kind_of_addresses != "kept")
     assert ("In this release" in by_name["src_port"]) == (kind_of_ports != "kept")
     assert ("In this release" in by_name["first_seen_ns"]) == (times != "kept")

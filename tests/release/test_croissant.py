@@ -21,7 +21,7 @@ from web import Answer, Request, server
 
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import facts
-from ddnn_traces.release.descriptions import croissant, shared
+from ddnn_traces.release.descriptions import croissant, terms
 from ddnn_traces.store import layout, parquet, schema
 
 RUN = "a run, 100% ~odd+name@x"
@@ -147,7 +147,7 @@ def test_it_is_loaded_by_its_address(
 )
 def test_the_folder_of_the_files(url: str | None, files_url: str | None, expected: str | None) -> None:
     """A page of a repository is not the folder of the files."""
-    assert shared.files_url(dataclasses.replace(ABOUT, url=url, files_url=files_url)) == expected
+    assert terms.files_url(dataclasses.replace(ABOUT, url=url, files_url=files_url)) == expected
 
 
 def test_sizes_checksums_and_rows_are_those_of_the_files(original: Path) -> None:

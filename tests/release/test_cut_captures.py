@@ -21,7 +21,7 @@ from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import captures
 from ddnn_traces.release.anonymise.key import Key
 from ddnn_traces.release.anonymise.mapping import Anonymiser, Options
-from ddnn_traces.release.verify.captures import NOT_COMPARED, TABLES
+from ddnn_traces.release.verify.capture_checks import NOT_COMPARED, TABLES
 
 KEY = Key(bytes(range(32)))
 REFUSED_LINKS = [link.number for link in LINK_TYPES if link.cut is None]

@@ -13,7 +13,7 @@ import ddnn_traces
 from ddnn_traces.errors import MissingExtra, UsageError
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import descriptions, facts
-from ddnn_traces.release.descriptions import citation, shared
+from ddnn_traces.release.descriptions import citation, terms
 from ddnn_traces.store import layout, schema
 
 
@@ -92,7 +92,7 @@ def test_columns_and_units_are_those_of_schemas(folder: Path) -> None:
 def test_foreign_keys_come_from_schemas(folder: Path) -> None:
     made = release(folder)
     found = {
-        table.name: {r.table for r in shared.references(made, shared.definition(made, table))} for table in made.tables
+        table.name: {r.table for r in terms.references(made, terms.definition(made, table))} for table in made.tables
     }
     assert found["runs"] == set()
     assert found["hosts"] == {"runs"}

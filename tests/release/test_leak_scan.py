@@ -32,8 +32,8 @@ from ddnn_traces.release import captures, leak_scan
 from ddnn_traces.release.anonymise import identifiers
 from ddnn_traces.release.anonymise.key import Key
 from ddnn_traces.release.anonymise.mapping import Anonymiser, Options
-from ddnn_traces.release.leak_scan import search, sources
-from ddnn_traces.release.leak_scan.words import _Collector
+from ddnn_traces.release.leak_scan import original_captures, search
+from ddnn_traces.release.leak_scan.searched_words import _Collector
 from ddnn_traces.store import schema
 from ddnn_traces.store.parquet import part
 
@@ -428,7 +428,7 @@ def test_hardware_addresses_of_link_types(link: int, tmp_path: Path) -> None:
     path.write_bytes(p.pcap([p.Record(10**15, LINKS[link](p.ipv4(p.tcp(b"x"))))], link=link))
     first, second = b"\2\0\0\0\0\1", b"\2\0\0\0\0\2"
     expected = {p.ETHERNET: {first, second}, p.SLL: {first}, p.SLL2: {first}, 192: {first, second}}
-    assert sources.hardware_addresses(path) == expected.get(link, set())
+    assert original_captures.hardware_addresses(path) == expected.get(link, set())
 
 
 def test_a_link_type_without_its_hardware_addresses_is_an_error() -> None:

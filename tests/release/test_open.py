@@ -24,7 +24,7 @@ from tools import needs_package
 
 import ddnn_traces
 from ddnn_traces.errors import MissingExtra, ReleaseError, UsageError
-from ddnn_traces.release import tables as release_tables
+from ddnn_traces.release import released_tables as release_tables
 from ddnn_traces.store import layout, places
 from ddnn_traces.store.layout import ListedFile
 from ddnn_traces.store.places import remote

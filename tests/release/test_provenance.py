@@ -7,8 +7,8 @@ from typing import Any
 
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import provenance
-from ddnn_traces.release.anonymise.description import describe
-from ddnn_traces.release.descriptions import shared
+from ddnn_traces.release.anonymise.method_text import describe
+from ddnn_traces.release.descriptions import terms
 
 
 def made(dataset: Dataset, runs: dict[str, tuple[str, dict[str, Any], dict[str, str]]]) -> list[Any]:
@@ -53,6 +53,6 @@ def test_synthetic_captures_have_a_step_of_their_own(sample_dataset: Dataset) ->
 
 def test_hash_of_an_original_by_its_algorithm() -> None:
     """schema.org has a property for SHA-256 only."""
-    assert shared.digest_property("ab" * 32) == {"sha256": "ab" * 32}
-    assert shared.digest_property("blake3:" + "ab" * 32) == {"identifier": "blake3:" + "ab" * 32}
-    assert shared.digest_property(None) == {}
+    assert terms.digest_property("ab" * 32) == {"sha256": "ab" * 32}
+    assert terms.digest_property("blake3:" + "ab" * 32) == {"identifier": "blake3:" + "ab" * 32}
+    assert terms.digest_property(None) == {}

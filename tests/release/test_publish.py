@@ -32,15 +32,15 @@ import ddnn_traces
 from ddnn_traces.errors import DdnnTracesError, LeakError, PublishError, QueryError, StorageError, UsageError
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.release import facts, packaging, publish, tables, versions
+from ddnn_traces.release import facts, packaging, publish, released_tables, versions
 from ddnn_traces.release.verify import running
 from ddnn_traces.release.verify.examined import PASSED
 from ddnn_traces.store import layout, schema
 from ddnn_traces.store.parquet import partition
 from ddnn_traces.traffic import simulator
 from ddnn_traces.traffic.simulator.job import SimulatedRun
-from ddnn_traces.traffic.simulator.profile import thesis
-from ddnn_traces.traffic.tables import write_traffic
+from ddnn_traces.traffic.simulator.layers import thesis
+from ddnn_traces.traffic.table_writer import write_traffic
 
 ROOT = Path(ddnn_traces.__file__).parents[1]
 CODE = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom ddnn_traces.cli import main; main()"
@@ -319,7 +319,7 @@ def query_without_space(*_: object, **__: object) -> NoReturn:
 @pytest.mark.parametrize(
     ("module", "name", "failure"),
     [
-        (tables.pq, "ParquetWriter", full_disk),
+        (released_tables.pq, "ParquetWriter", full_disk),
         (packaging, "write_checksums", full_disk),
         (packaging, "write_database", full_disk),
         (publish, "write_marker", full_disk),

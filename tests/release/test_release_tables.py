@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import ddnn_traces
 from ddnn_traces.errors import UsageError
-from ddnn_traces.release import tables as release_tables
+from ddnn_traces.release import released_tables as release_tables
 from ddnn_traces.store import schema
 from ddnn_traces.store.parquet import partition
 from ddnn_traces.store.whole_files import sha256_of

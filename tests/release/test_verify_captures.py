@@ -15,7 +15,7 @@ from publishing import ABOUT
 from tools import mostly_long
 
 import ddnn_traces
-from ddnn_traces.release.verify import captures
+from ddnn_traces.release.verify import capture_checks
 from ddnn_traces.release.verify.examined import NOT_CHECKED, PASSED, Examined
 from ddnn_traces.release.verify.running import results
 
@@ -171,13 +171,13 @@ def test_a_packed_capture_that_grows_without_end_is_not_ingested(
     path = folder / "pcap" / RUNS[0] / "worker-2.pcap.gz"
     path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes())[:HEADER] + bytes(1 << 25), 6, mtime=0))
     resealed(folder, path)
-    monkeypatch.setattr(captures, "_SMALL", 1 << 20)
+    monkeypatch.setattr(capture_checks, "_SMALL", 1 << 20)
     wrong = lines(folder, tmp_path / "scratch")[f"pcap/{RUNS[0]}"]
     assert "unpacks to more than" in wrong
 
 
 def test_a_sample_of_the_runs_says_so(captured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(captures, "_FAST_LEAST", 1)
+    monkeypatch.setattr(capture_checks, "_FAST_LEAST", 1)
     (tmp_path / "scratch").mkdir()
     said: list[str] = []
     examined = Examined(captured, tmp_path / "scratch", 2, fast=True, report=said.append)

@@ -9,7 +9,7 @@ import pytest
 from damages import assert_found, damages_of, found, other_software, replaced, sealed
 
 from ddnn_traces.query import views
-from ddnn_traces.release.verify import database
+from ddnn_traces.release.verify import database_checks
 from ddnn_traces.release.verify.examined import NOT_CHECKED
 from ddnn_traces.store import layout
 
@@ -38,10 +38,10 @@ def test_this_programs_own_queries_are_harmless() -> None:
     """Else a release of another version would always fail."""
     with duckdb.connect() as connection:
         views.define_relative(connection, [])
-        defined = database._definitions(connection)
+        defined = database_checks._definitions(connection)
         assert len(defined) > 50
         for name, several in defined.items():
-            assert [database.harm(connection, one.sql, defined) for one in several] == [""], name
+            assert [database_checks.harm(connection, one.sql, defined) for one in several] == [""], name
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,6 @@ def test_this_programs_own_queries_are_harmless() -> None:
 )
 def test_what_reads_more_than_the_tables_is_harmful(sql: str) -> None:
     with duckdb.connect() as connection:
-        assert database.harm(connection, sql, {"flows"})
-        assert database.harm(connection, f"CREATE VIEW x AS {sql}", {"flows"})
-        assert not database.harm(connection, "CREATE VIEW x AS SELECT upper(run_id) FROM flows", {"flows"})
+        assert database_checks.harm(connection, sql, {"flows"})
+        assert database_checks.harm(connection, f"CREATE VIEW x AS {sql}", {"flows"})
+        assert not database_checks.harm(connection, "CREATE VIEW x AS SELECT upper(run_id) FROM flows", {"flows"})

@@ -13,7 +13,7 @@ from publishing import ABOUT
 import ddnn_traces
 from ddnn_traces.release import facts, versions
 from ddnn_traces.release.descriptions import croissant, write
-from ddnn_traces.release.verify import descriptions
+from ddnn_traces.release.verify import description_checks
 from ddnn_traces.release.verify.examined import NOT_CHECKED, PASSED
 from ddnn_traces.store import layout
 
@@ -67,7 +67,7 @@ def test_croissant_with_addresses_is_tried_without_a_network(
 ) -> None:
     """Also where the copy that is tried has only some of the rows."""
     monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("verify used the network"))
-    monkeypatch.setattr(descriptions, "MOST_ROWS", most_rows)
+    monkeypatch.setattr(description_checks, "MOST_ROWS", most_rows)
     made = facts.read(folder)
     made = dataclasses.replace(made, about=dataclasses.replace(made.about, files_url="https://traces.net/1.0.0"))
     made = dataclasses.replace(made, digest=versions.digest(made))
@@ -110,7 +110,7 @@ def test_a_release_without_flows_has_no_figure(small: Path, tmp_path: Path) -> N
 def test_a_large_release_is_tried_with_some_rows_of_some_runs(
     release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(descriptions, "MOST_ROWS", 500)
+    monkeypatch.setattr(description_checks, "MOST_ROWS", 500)
     rows = found(release, tmp_path / "rows", "croissant", "data package")
     assert {row.status for row in rows} == {PASSED}
     details = {row.subject: row.detail for row in rows}
@@ -122,6 +122,6 @@ def test_a_large_release_is_tried_with_some_rows_of_some_runs(
 
 def test_of_many_files_some_are_tried_with_the_first_and_the_last() -> None:
     files = [facts.TableFile(str(number), 1, "", {}) for number in range(1000)]
-    chosen = [file.path for file in descriptions._some(files, 30)]
+    chosen = [file.path for file in description_checks._some(files, 30)]
     assert (len(chosen), len(set(chosen)), chosen[0], chosen[-1]) == (30, 30, "0", "999")
-    assert descriptions._some(files[:30], 30) == files[:30]
+    assert description_checks._some(files[:30], 30) == files[:30]

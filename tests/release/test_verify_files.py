@@ -15,7 +15,7 @@ from damages import Change, assert_found, damages_of, failures, file_of, found
 import ddnn_traces
 from ddnn_traces.errors import ReleaseError, UsageError
 from ddnn_traces.release import packaging
-from ddnn_traces.release.verify import files, running
+from ddnn_traces.release.verify import file_checks, running
 from ddnn_traces.release.verify.examined import FAILED, NOT_CHECKED, PASSED
 from ddnn_traces.store import layout
 from ddnn_traces.store.places import zipped
@@ -187,7 +187,7 @@ def test_a_file_that_is_not_listed_or_larger_than_stated_is_not_read(
         with path.open("ab") as file:
             file.truncate(200 * 10**9)
     read: list[str] = []
-    monkeypatch.setattr(files, "sha256_of", lambda path: read.append(path.name) or "0" * 64)
+    monkeypatch.setattr(file_checks, "sha256_of", lambda path: read.append(path.name) or "0" * 64)
     wrong = {row.subject: row.detail for row in failures(folder, tmp_path / "scratch") if row.check == "checksums"}
     assert "is not of the release" in wrong["more.bin"]
     detail = wrong[large.relative_to(folder).as_posix()]

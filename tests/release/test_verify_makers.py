@@ -26,10 +26,10 @@ from ddnn_traces.release import (
     packaging,
     provenance,
     publish,
-    tables,
+    released_tables,
     versions,
 )
-from ddnn_traces.release.anonymise import description, mapping
+from ddnn_traces.release.anonymise import mapping, method_text
 from ddnn_traces.release.verify import running
 from ddnn_traces.release.verify.examined import FAILED, Examined, Result
 from ddnn_traces.store import layout
@@ -108,7 +108,7 @@ def _batches(monkeypatch: Patch, change: Callable[[Any], Any]) -> None:
 
 def reversed_rows(patch: Patch) -> None:
     _batches(patch, lambda rows: rows.take([*range(rows.num_rows)][::-1]))
-    patch.setattr(tables, "in_order", lambda batches, _key: batches)
+    patch.setattr(released_tables, "in_order", lambda batches, _key: batches)
 
 
 def more_bytes(patch: Patch) -> None:
@@ -125,7 +125,7 @@ def other_unit(patch: Patch) -> None:
     def change(table: Any) -> Any:
         return dataclasses.replace(table, columns=tuple(dataclasses.replace(c, unit="x") for c in table.columns))
 
-    _after(patch, description, "released", change)
+    _after(patch, method_text, "released", change)
 
 
 def real_addresses(patch: Patch) -> None:
@@ -154,7 +154,7 @@ def lost_inputs(patch: Patch) -> None:
 
 
 def wrong_hash(patch: Patch) -> None:
-    _after(patch, tables, "sha256_of", lambda digest: digest[::-1])
+    _after(patch, released_tables, "sha256_of", lambda digest: digest[::-1])
 
 
 def a_file_less(patch: Patch) -> None:

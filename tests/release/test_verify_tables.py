@@ -26,7 +26,7 @@ from datasets import record_checksums
 from publishing import ABOUT
 
 import ddnn_traces
-from ddnn_traces.release.verify import running, tables
+from ddnn_traces.release.verify import running, table_checks
 from ddnn_traces.release.verify.examined import FAILED, FLAGGED, NOT_CHECKED, PASSED
 from ddnn_traces.store import layout
 
@@ -103,7 +103,7 @@ def test_a_parquet_file_that_cannot_be_read_keeps_no_check_from_the_others(folde
 
 def test_what_is_not_plausible_is_not_read(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row group of any size would have to be unpacked by whoever reads it."""
-    monkeypatch.setattr(tables, "_GROUP_ROWS", 1000)
+    monkeypatch.setattr(table_checks, "_GROUP_ROWS", 1000)
     opened: list[object] = []
     for name in ("ParquetFile", "read_table", "ParquetDataset"):
         monkeypatch.setattr(pq, name, lambda *given, **_: opened.append(given))

@@ -13,7 +13,7 @@ import pytest
 import vl_convert
 from tools import mostly_long
 
-from ddnn_traces.query import sweep
+from ddnn_traces.query import sweep_queries
 from ddnn_traces.report.charts import gao, style
 
 AXES = ["compute_to_network", "flows_per_s", "training_priority", "seed"]
@@ -136,11 +136,11 @@ def test_axes_have_units(folder: Path, written: list[Path]) -> None:
 
 def test_charts_are_sound_vega_lite(folder: Path) -> None:
     """As style.py draws them without validation."""
-    results, seeds = sweep.run(folder, "sharing_results"), sweep.run(folder, "seed_results")
+    results, seeds = sweep_queries.run(folder, "sharing_results"), sweep_queries.run(folder, "seed_results")
     for chart in (
         gao.panels(results.filter(compute_to_network=4.0), seeds.filter(compute_to_network=4.0), "flows_per_s"),
-        gao.operating_boundary(sweep.run(folder, "operating_boundary")),
-        gao.progression(sweep.run(folder, "progression", number=0)),
+        gao.operating_boundary(sweep_queries.run(folder, "operating_boundary")),
+        gao.progression(sweep_queries.run(folder, "progression", number=0)),
     ):
         spec = style.with_look(chart, "a chart").to_dict()
         assert vl_convert.vegalite_to_vega(spec)["marks"]

@@ -23,7 +23,7 @@ from ddnn_traces.errors import UsageError
 from ddnn_traces.query import catalogue
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.report import page as writer
-from ddnn_traces.report.chapters import hosts, time, trust
+from ddnn_traces.report.chapters import host_pairs, time, trust
 from ddnn_traces.report.section import NO_FLOWS, PNG_SCALE, Results, Source
 from ddnn_traces.text import for_xml
 
@@ -241,11 +241,11 @@ def test_the_numbers_are_the_queries(dataset: Dataset, written: Path) -> None:
 def test_all_runs_can_be_chosen_and_hosts_that_are_left_out_are_counted(
     dataset: Dataset, runs: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "CHAPTERS", (hosts.chapter, time.chapter))
-    monkeypatch.setattr(hosts, "MOST_HOSTS", 2)
+    monkeypatch.setattr(writer, "CHAPTERS", (host_pairs.chapter, time.chapter))
+    monkeypatch.setattr(host_pairs, "MOST_HOSTS", 2)
     monkeypatch.setattr(time, "TIMELINE_FLOWS", 3)
     monkeypatch.setattr(time, "ROWS_AT_FIRST", 1)
-    monkeypatch.setitem(hosts.PAIR_VOLUME.params, "hosts", 2)
+    monkeypatch.setitem(host_pairs.PAIR_VOLUME.params, "hosts", 2)
     monkeypatch.setitem(time.TIMELINE.params, "flows", 3)
     out = ddnn_traces.write_report(dataset, tmp_path / "report.html")
     page, text = Page(out), out.read_text(encoding="utf-8")

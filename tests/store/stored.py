@@ -16,7 +16,7 @@ from tools import CODE
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.store import checksums, hashes, schema
-from ddnn_traces.store.delta.dataset import Head, StoredDataset
+from ddnn_traces.store.delta.delta_dataset import Head, StoredDataset
 from ddnn_traces.store.layout import INPUTS, SOURCES
 from ddnn_traces.store.parquet import partition
 from ddnn_traces.store.writer import Writer

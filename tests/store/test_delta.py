@@ -20,8 +20,8 @@ from ddnn_traces.store import checksums, layout, schema
 from ddnn_traces.store.copying import copy
 from ddnn_traces.store.delta import commit as commits
 from ddnn_traces.store.delta.commit import vacuum
-from ddnn_traces.store.delta.dataset import StoredDataset
-from ddnn_traces.store.delta.writer import StoreWriter
+from ddnn_traces.store.delta.delta_dataset import StoredDataset
+from ddnn_traces.store.delta.delta_writer import StoreWriter
 from ddnn_traces.store.layout import INPUTS, SOURCES
 from ddnn_traces.store.parquet import partition
 

@@ -14,7 +14,7 @@ from ddnn_traces.errors import UsageError
 from ddnn_traces.store import checksums
 from ddnn_traces.store.copying import copy
 from ddnn_traces.store.delta.commit import vacuum
-from ddnn_traces.store.delta.dataset import StoredDataset
+from ddnn_traces.store.delta.delta_dataset import StoredDataset
 from ddnn_traces.store.parquet import partition
 
 pytestmark = pytest.mark.cluster

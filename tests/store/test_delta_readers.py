@@ -17,8 +17,8 @@ from ddnn_traces.errors import StorageError, UsageError
 from ddnn_traces.store import schema
 from ddnn_traces.store.copying import copy
 from ddnn_traces.store.delta.commit import vacuum
-from ddnn_traces.store.delta.dataset import StoredDataset
-from ddnn_traces.store.delta.writer import StoreWriter
+from ddnn_traces.store.delta.delta_dataset import StoredDataset
+from ddnn_traces.store.delta.delta_writer import StoreWriter
 from ddnn_traces.store.parquet import partition
 
 pytestmark = pytest.mark.cluster

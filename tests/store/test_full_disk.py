@@ -17,7 +17,7 @@ from tools import COMMAND, needs_namespaces
 import ddnn_traces
 from ddnn_traces.errors import InternalError, StorageError
 from ddnn_traces.ingestors import pipeline
-from ddnn_traces.ingestors.reconcile import tables
+from ddnn_traces.ingestors.reconcile import run_tables
 from ddnn_traces.messages import Messages
 from ddnn_traces.pcap import numba_engine
 from ddnn_traces.pcap.capture_facts import CaptureFacts, ReadOptions
@@ -122,8 +122,8 @@ def test_whoever_finds_the_disk_full(
 
 
 def test_wrong_sql_is_no_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = tables._sql
-    monkeypatch.setattr(tables, "_sql", lambda name: "SELECT nosuch" if name == "merged" else right(name))
+    right = run_tables._sql
+    monkeypatch.setattr(run_tables, "_sql", lambda name: "SELECT nosuch" if name == "merged" else right(name))
     write_captures(tmp_path / "run", {"a.pcap": ring(A, B)})
     with pytest.raises(InternalError, match=r'^run: reconcile/merged\.sql: Binder Error: .*"nosuch".* please report'):
         ddnn_traces.ingest(tmp_path / "run", tmp_path / "dataset")

@@ -20,7 +20,7 @@ from ddnn_traces.errors import TestbedError
 from ddnn_traces.testbed import layer_profile
 from ddnn_traces.testbed.hosts import PROGRAMS
 from ddnn_traces.testbed.layer_profile import Wanted
-from ddnn_traces.testbed.programs.catalogue import PROFILED_MODELS, PROFILES, read_profile
+from ddnn_traces.testbed.programs.program_list import PROFILED_MODELS, PROFILES, read_profile
 
 PYTHON = os.environ.get("DDNN_TRACES_TORCH_PYTHON", sys.executable)
 #: Of numbers with four decimals.

@@ -20,10 +20,10 @@ from pathlib import Path
 
 import pytest
 
-from ddnn_traces.ingestors.logs import read_logs
+from ddnn_traces.ingestors.training_logs import read_logs
 from ddnn_traces.messages import Messages
 from ddnn_traces.testbed.hosts import PROGRAMS
-from ddnn_traces.testbed.programs import catalogue
+from ddnn_traces.testbed.programs import program_list
 from ddnn_traces.traffic.collectives import Collective
 
 PYTHON = os.environ.get("DDNN_TRACES_TORCH_PYTHON", sys.executable)
@@ -253,13 +253,13 @@ print(json.dumps([counted, models.MODELS]))
 
 
 def test_the_settings_of_open_mpi() -> None:
-    assert catalogue.mca_settings("ring") == {
+    assert program_list.mca_settings("ring") == {
         "coll_tuned_use_dynamic_rules": "1",
         "coll_tuned_allreduce_algorithm": "4",
     }
-    assert {catalogue.mca_settings(name)["coll_tuned_allreduce_algorithm"] for name in catalogue.ALGORITHMS} == set(
-        "12346"
-    )
+    assert {
+        program_list.mca_settings(name)["coll_tuned_allreduce_algorithm"] for name in program_list.ALGORITHMS
+    } == set("12346")
 
 
 PARAMETERS = {
@@ -287,4 +287,4 @@ def test_a_program_without_its_framework_says_what_to_install(tmp_path: Path) ->
 
 def test_every_program_is_in_the_docs() -> None:
     page = (Path(__file__).parents[2] / "docs" / "testbed.md").read_text()
-    assert [name for name in catalogue.PROGRAMS if f"| {name} |" not in page] == []
+    assert [name for name in program_list.PROGRAMS if f"| {name} |" not in page] == []

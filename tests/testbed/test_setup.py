@@ -11,7 +11,7 @@ import pytest
 from ddnn_traces import testbed
 from ddnn_traces.errors import TestbedError, UsageError
 from ddnn_traces.messages import Messages
-from ddnn_traces.testbed import hosts, runs
+from ddnn_traces.testbed import hosts, matrix_runs
 from ddnn_traces.testbed.capture import Capture
 from ddnn_traces.testbed.hosts import Host
 
@@ -80,11 +80,11 @@ def test_folders_that_search_paths_cannot_have(tmp_path: Path, no_start: object,
 def test_what_tcpdump_lost_is_named() -> None:
     capture = Capture(Host("worker-1", "10.10.0.1", "eth0", "python", "/none"), [], None)  # type: ignore[arg-type]
     capture.complete = True
-    assert runs._lost(capture) == []
+    assert matrix_runs._lost(capture) == []
     capture.counts = {"dropped_by_kernel": 1234}
-    assert runs._lost(capture) == ["tcpdump on worker-1 lost 1,234 packets; use fewer hosts, or a lower rate"]
+    assert matrix_runs._lost(capture) == ["tcpdump on worker-1 lost 1,234 packets; use fewer hosts, or a lower rate"]
     capture.complete = False
-    assert runs._lost(capture)[1] == "tcpdump on worker-1 did not write all that it received"
+    assert matrix_runs._lost(capture)[1] == "tcpdump on worker-1 did not write all that it received"
 
 
 def test_commands_are_shown_without_folders() -> None:

@@ -13,7 +13,7 @@ from ddnn_traces.traffic import model
 from ddnn_traces.traffic.model import Document
 from ddnn_traces.traffic.model.generation import ModelledRun
 from ddnn_traces.traffic.synthetic import make_traffic
-from ddnn_traces.traffic.tables import write_traffic
+from ddnn_traces.traffic.table_writer import write_traffic
 
 
 @pytest.fixture(scope="session")

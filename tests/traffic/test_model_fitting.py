@@ -19,9 +19,9 @@ from ddnn_traces.traffic.collectives import Collective
 from ddnn_traces.traffic.model import Document
 from ddnn_traces.traffic.model.generation import ModelledRun
 from ddnn_traces.traffic.model.measure import measure, pair_matrix
-from ddnn_traces.traffic.run_folder import write_folder
+from ddnn_traces.traffic.pcaps import write_folder
 from ddnn_traces.traffic.synthetic import SyntheticRun, make_traffic, write_runs
-from ddnn_traces.traffic.tables import write_traffic
+from ddnn_traces.traffic.table_writer import write_traffic
 
 
 def test_transfers_are_found_where_they_are(generated: Dataset) -> None:

@@ -129,8 +129,8 @@ def test_what_is_interrupted_leaves_nothing_and_loses_nothing(
 
     old = tmp_path / "flows"
     old.write_text("old")
-    monkeypatch.setattr("ddnn_traces.traffic.run_folder._write_logs", interrupted)
-    monkeypatch.setattr("ddnn_traces.traffic.tables.flow_list", interrupted)
+    monkeypatch.setattr("ddnn_traces.traffic.pcaps._write_logs", interrupted)
+    monkeypatch.setattr("ddnn_traces.traffic.table_writer.flow_list", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.generate(DOCUMENT, Job(2, 1000, "ring", 1), old if to == "flows" else tmp_path / "new" / to, to)
     assert [(path, path.read_text()) for path in tmp_path.rglob("*")] == [(old, "old")]

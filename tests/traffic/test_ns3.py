@@ -17,10 +17,10 @@ from ddnn_traces.ingestors import pipeline
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.traffic import ns3, simulator
-from ddnn_traces.traffic.ns3 import engine, results
-from ddnn_traces.traffic.ns3.results import Ns3Result
+from ddnn_traces.traffic.ns3 import ns3_results, process
+from ddnn_traces.traffic.ns3.ns3_results import Ns3Result
 from ddnn_traces.traffic.simulator import specification
-from ddnn_traces.traffic.tables import write_traffic
+from ddnn_traces.traffic.table_writer import write_traffic
 
 pytestmark = pytest.mark.ns3
 
@@ -29,7 +29,7 @@ BESIDE = {**SMALL, "seconds": 0.5, "flows_per_s": 60}
 
 
 def simulated(**values: Any) -> Ns3Result:
-    return ns3.simulate(ns3.job(values), engine.find())
+    return ns3.simulate(ns3.job(values), process.find())
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def alone() -> Ns3Result:
 def beside(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ns3Result, Path]:
     """A run beside background flows, and the folder of its captures."""
     folder = tmp_path_factory.mktemp("captures") / "ns3"
-    return ns3.simulate(ns3.job(BESIDE), engine.find(), folder), folder
+    return ns3.simulate(ns3.job(BESIDE), process.find(), folder), folder
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def dataset(
 ) -> Iterator[Dataset]:
     path = tmp_path_factory.mktemp("written") / "dataset"
     named = replace(alone, run=alone.run.changed(run_id="alone"))
-    write_traffic(path, map(results.CountedTraffic, (beside[0], named)), tables=results.CountedTables)
+    write_traffic(path, map(ns3_results.CountedTraffic, (beside[0], named)), tables=ns3_results.CountedTables)
     with ddnn_traces.open(path) as opened:
         yield opened
 
@@ -59,20 +59,20 @@ def test_the_system_s_ns_3_gives_nearly_the_same_run(alone: Ns3Result, monkeypat
     needs_tool("g++")
     if not Path("/usr/include/ns3").is_dir():
         needs_tool("libns3-dev")
-    wheel = engine.find("g++")
-    monkeypatch.setattr(engine, "_of_wheel", lambda _: None)
-    chosen = engine.find("g++")
+    wheel = process.find("g++")
+    monkeypatch.setattr(process, "_of_wheel", lambda _: None)
+    chosen = process.find("g++")
     assert chosen.version.startswith("3.") and chosen.version != wheel.version
-    other = results.summary(ns3.simulate(ns3.job({**SMALL, "iterations": 3}), chosen))
-    own = results.summary(alone)
+    other = ns3_results.summary(ns3.simulate(ns3.job({**SMALL, "iterations": 3}), chosen))
+    own = ns3_results.summary(alone)
     assert other["all_reduce_bytes"] == own["all_reduce_bytes"]
     assert other["iteration_ms"] == pytest.approx(own["iteration_ms"], rel=0.001)
 
 
 def test_the_bytes_of_an_all_reduce_are_those_of_the_law(alone: Ns3Result) -> None:
     size, steps, workers = alone.run.model_bytes, 3, 4
-    assert results.summary(alone)["all_reduce_bytes"] == 2 * (workers - 1) * size
-    sent = alone.flows.filter(pl.col("dst_port") == results.TRAINING_PORT)
+    assert ns3_results.summary(alone)["all_reduce_bytes"] == 2 * (workers - 1) * size
+    sent = alone.flows.filter(pl.col("dst_port") == ns3_results.TRAINING_PORT)
     assert sent["payload_bytes"].sum() == 2 * (workers - 1) * size * steps
     assert sent["retransmitted_bytes"].sum() == 0
     # on the wire: PPP, IPv4, and TCP of 20 bytes with time stamps; the first packets are SYNs of 58 bytes
@@ -111,7 +111,7 @@ def test_a_worker_sends_a_partition_when_it_has_received_the_one_before(alone: N
 def test_an_iteration_takes_what_the_simulator_says(mbit: int) -> None:
     """Within 3%, without background; headers counted: 54 bytes a packet of 8940 are 9 of 1448 bytes."""
     values = {**SMALL, "bandwidth_mbit": mbit, "model_bytes": 40_000_000, "fusion_bytes": 10_000_000, "iterations": 2}
-    packets = results.summary(simulated(**values))["iteration_ms"]
+    packets = ns3_results.summary(simulated(**values))["iteration_ms"]
     events = simulator.simulate(specification.job({**values, "header_bytes": 9, "delay_ms": 0.02}))
     assert packets == pytest.approx(simulator.summary(events)["iteration_ms"], rel=0.03)
 
@@ -132,10 +132,10 @@ def test_the_order_of_exchanges_is_the_simulators(queue: str, barrier: bool) -> 
 def test_captures_give_the_tables_that_are_written_directly(
     beside: tuple[Ns3Result, Path], dataset: Dataset, tmp_path: Path
 ) -> None:
-    from ddnn_traces.traffic.run_folder import write_description
+    from ddnn_traces.traffic.pcaps import write_description
 
     result, folder = beside
-    write_description(folder, results.CountedTraffic(result))
+    write_description(folder, ns3_results.CountedTraffic(result))
     pipeline.ingest([str(folder)], tmp_path / "dataset")
     flow = "src_ip, dst_ip, src_port, dst_port"
     facts = (
@@ -162,7 +162,7 @@ def test_captures_and_tables_show_the_same_ring(alone: Ns3Result, dataset: Datas
     rows = dataset.sql("SELECT * FROM ring_order WHERE run_id = 'alone' ORDER BY position")
     assert rows["is_ring"].all()
     assert rows["next_host_ip"].to_list() == ["10.1.0.2", "10.1.0.3", "10.1.0.4", "10.1.0.1"]
-    ns3.simulate(alone.run, engine.find(), tmp_path / "alone")
+    ns3.simulate(alone.run, process.find(), tmp_path / "alone")
     pipeline.ingest([str(tmp_path / "alone")], tmp_path / "dataset")
     with ddnn_traces.open(tmp_path / "dataset") as ingested:
         assert ingested.query("ring_order").equals(rows)
@@ -187,7 +187,7 @@ def test_the_same_seed_gives_the_same_run(beside: tuple[Ns3Result, Path]) -> Non
 
 
 def test_both_compilers_give_the_same_run(beside: tuple[Ns3Result, Path]) -> None:
-    compiled = ns3.simulate(ns3.job(BESIDE), engine.find("g++"))
+    compiled = ns3.simulate(ns3.job(BESIDE), process.find("g++"))
     assert compiled.flows.equals(beside[0].flows) and compiled.events == beside[0].events
 
 
@@ -198,7 +198,7 @@ BUSY = {
 
 
 def test_a_lower_priority_of_the_training_helps_small_flows() -> None:
-    same, lower = (results.summary(simulated(**BUSY, training_priority=name)) for name in ("same", "lower"))
+    same, lower = (ns3_results.summary(simulated(**BUSY, training_priority=name)) for name in ("same", "lower"))
     assert lower["all_flows"] == same["all_flows"] > 50
     assert lower["small_mean_ms"] < 0.8 * same["small_mean_ms"]
 
@@ -206,7 +206,7 @@ def test_a_lower_priority_of_the_training_helps_small_flows() -> None:
 def test_one_limit_for_all_bands_drops_packets_of_the_high_one() -> None:
     """Training fills the queue of pfifo_fast; with three queues it does not take the background's place."""
     values = {**BUSY, "training_priority": "lower", "flows_per_s": 10, "queue_limit": "100p"}
-    three, one = (results.summary(simulated(**values, queue_disc=name)) for name in ("prio", "pfifo_fast"))
+    three, one = (ns3_results.summary(simulated(**values, queue_disc=name)) for name in ("prio", "pfifo_fast"))
     assert one["dropped_high"] > three["dropped_high"]
     assert one["dropped_low"] > 0 < three["dropped_low"] and three["retransmitted_bytes"] > 0
 
@@ -215,7 +215,7 @@ def test_a_run_that_cannot_end_stops_at_the_time_limit_with_what_it_has() -> Non
     """Background above the links' rate."""
     values = {**SMALL, "bandwidth_mbit": 1000, "seconds": 1000, "flows_per_s": 120, "time_limit_s": 3}
     result = simulated(**values, training_priority="lower")
-    found = results.summary(result)
+    found = ns3_results.summary(result)
     assert not result.is_whole and found["ended"] == "time limit"
     assert found["simulated_s"] < 1000 and found["all_flows"] > 0
     assert found["all_completed_pct"] < 100
@@ -226,12 +226,12 @@ def test_measures_leave_out_warm_up_and_cool_down() -> None:
     whole = simulated(**values)
     part = replace(whole, run=whole.run.changed(warm_up_s=0.15, cool_down_s=0.15))
     began = whole.background.filter(pl.col("start_ns").is_between(0.15e9, 0.35e9))
-    assert results.summary(part)["all_flows"] == len(began) < len(whole.background)
+    assert ns3_results.summary(part)["all_flows"] == len(began) < len(whole.background)
     ends = whole.schedule.forward_end
     inside = [i for i in range(whole.steps) if (ends[i] >= 0.15e9).all() and (ends[i + 1] <= 0.35e9).all()]
     assert 0 < len(inside) < whole.steps
     expected = np.diff(ends, axis=0)[inside].mean() / 1e6
-    assert results.summary(part)["iteration_ms"] == pytest.approx(expected)
+    assert ns3_results.summary(part)["iteration_ms"] == pytest.approx(expected)
 
 
 def test_other_tcp_moves_the_same_bytes() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.traffic.ns3.job import LARGE, SMALL, WEB_SEARCH, arrivals, job, read_sizes
+from ddnn_traces.traffic.ns3.ns3_job import LARGE, SMALL, WEB_SEARCH, arrivals, job, read_sizes
 
 
 def test_the_mean_of_web_search_is_the_thesiss() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from ddnn_traces.errors import DdnnTracesError, MissingExtra, SimulationError, UsageError
-from ddnn_traces.traffic.ns3 import engine
-from ddnn_traces.traffic.ns3.job import job
+from ddnn_traces.traffic.ns3 import process
+from ddnn_traces.traffic.ns3.ns3_job import job
 
 
 def test_the_preset_is_the_thesiss() -> None:
@@ -93,19 +93,19 @@ def _without(monkeypatch: pytest.MonkeyPatch, *, cppyy: bool = True, gpp: bool =
     )
     monkeypatch.setattr(shutil, "which", lambda name: ("g++" if gpp else None) if name == "g++" else which(name))
     monkeypatch.setattr(importlib.metadata, "distribution", distribution if wheel else missing)
-    monkeypatch.setattr(engine, "SYSTEM", (Path("/nowhere"), Path("/nowhere")))
+    monkeypatch.setattr(process, "SYSTEM", (Path("/nowhere"), Path("/nowhere")))
 
 
 def test_what_is_missing_is_said_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     _without(monkeypatch, wheel=False)
     with pytest.raises(MissingExtra, match=r"ns-3 is not installed.*pip install 'ddnn-traces\[ns3\]'"):
-        engine.find()
+        process.find()
     _without(monkeypatch, cppyy=False)
     with pytest.raises(MissingExtra, match="cppyy is not installed"):
-        engine.find("cppyy")
+        process.find("cppyy")
     _without(monkeypatch, cppyy=False, gpp=False)
     with pytest.raises(MissingExtra, match=r"neither cppyy nor g\+\+"):
-        engine.find()
+        process.find()
 
 
 def _installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, profile: str) -> None:
@@ -127,15 +127,15 @@ def _installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, profile: str) ->
 def test_a_debug_build_is_refused_unless_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _installed(monkeypatch, tmp_path, "DEBUG")
     with pytest.raises(UsageError, match=r"3.44 is a debug build.*--debug-build"):
-        engine.find()
-    assert engine.find(debug=True).profile == "debug"
+        process.find()
+    assert process.find(debug=True).profile == "debug"
 
 
 def test_the_build_is_named_and_only_needed_libraries_are_loaded(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     _installed(monkeypatch, tmp_path, "RELEASE")
-    found = engine.find("g++")
+    found = process.find("g++")
     assert str(found) == "ns-3 3.44 (release build), model compiled by g++ -O2"
     assert [path.name for path in found.libraries] == [
         "libns3.44-core.so", "libns3.44-internet.so", "libns3.44-point-to-point.so",
@@ -160,5 +160,5 @@ def test_a_failure_of_ns3_is_one_line(
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: ended)
     (tmp_path / "out").mkdir()
     with pytest.raises(kind) as caught:
-        engine.simulate(job({}), engine.find("cppyy"), tmp_path / "out")
+        process.simulate(job({}), process.find("cppyy"), tmp_path / "out")
     assert message in str(caught.value) and "\n" not in str(caught.value)

@@ -20,11 +20,11 @@ import ddnn_traces
 from ddnn_traces.ingestors import pipeline
 from ddnn_traces.query import checks
 from ddnn_traces.traffic import ns3, simulator
-from ddnn_traces.traffic.ns3 import engine, results
-from ddnn_traces.traffic.ns3.results import Ns3Result
-from ddnn_traces.traffic.run_folder import write_description
+from ddnn_traces.traffic.ns3 import ns3_results, process
+from ddnn_traces.traffic.ns3.ns3_results import Ns3Result
+from ddnn_traces.traffic.pcaps import write_description
 from ddnn_traces.traffic.simulator import specification
-from ddnn_traces.traffic.tables import write_traffic
+from ddnn_traces.traffic.table_writer import write_traffic
 
 pytestmark = pytest.mark.ns3
 
@@ -36,10 +36,10 @@ BESIDE = {**SMALL, "seconds": 0.4, "flows_per_s": 100, "queue": "priority", "bar
 
 
 @cache
-def compiled() -> engine.Engine:
+def compiled() -> process.Engine:
     """g++ compiles once for all these tests; cppyy would in each."""
     needs_tool("g++")
-    return engine.find("g++")
+    return process.find("g++")
 
 
 def simulated(**values: Any) -> Ns3Result:
@@ -47,7 +47,7 @@ def simulated(**values: Any) -> Ns3Result:
 
 
 def measured(**values: Any) -> dict[str, Any]:
-    return results.summary(simulated(**values))
+    return ns3_results.summary(simulated(**values))
 
 
 # --- leaf and spine
@@ -64,7 +64,7 @@ def test_oversubscription_divides_the_rate_between_leaves() -> None:
 def test_a_flow_keeps_to_one_spine_and_flows_are_spread() -> None:
     """Every hop of this ring is between the leaves."""
     result = simulated(**HEAVY, leaves=2, spines=4, order=[0, 2, 1, 3])
-    training = result.flows.filter(pl.col("dst_port") == results.TRAINING_PORT)
+    training = result.flows.filter(pl.col("dst_port") == ns3_results.TRAINING_PORT)
     up = result.uplinks.sort("leaf", "spine")["up_bytes"].to_list()
     # two data flows a leaf, and the acknowledgements of two: so many of the four spines carry anything
     for leaf in (0, 1):
@@ -79,7 +79,7 @@ def test_a_flow_keeps_to_one_spine_and_flows_are_spread() -> None:
 
 def test_uplinks_have_a_utilization() -> None:
     result = simulated(**HEAVY, leaves=2, spines=1)
-    found = results.summary(result)
+    found = ns3_results.summary(result)
     carried = result.uplinks.select(pl.max_horizontal("up_bytes", "down_bytes")).to_series().to_list()
     assert found["uplink_utilization"] == pytest.approx(sum(carried) / 2 * 8 / 20e9 / found["simulated_s"])
     assert found["busiest_uplink_utilization"] >= found["uplink_utilization"] > 0.4
@@ -94,7 +94,7 @@ def test_a_parameter_server_takes_what_the_simulator_says(shape: str) -> None:
     values = {**HEAVY, "topology": "star", "shape": shape}
     result = simulated(**values, queue_limit="10000000B")
     events = simulator.simulate(specification.job({**values, "header_bytes": 9, "delay_ms": 0.02}))
-    found = results.summary(result)
+    found = ns3_results.summary(result)
     assert found["iteration_ms"] == pytest.approx(simulator.summary(events)["iteration_ms"], rel=0.03)
     senders = 4 if shape == "server" else 3
     assert found["all_reduce_bytes"] == 2 * senders * result.run.model_bytes
@@ -103,10 +103,10 @@ def test_a_parameter_server_takes_what_the_simulator_says(shape: str) -> None:
 def test_captures_of_a_parameter_server_give_the_tables_that_are_written_directly(tmp_path: Path) -> None:
     run = ns3.job({**SMALL, "topology": "star", "shape": "server", "iterations": 2})
     result = ns3.simulate(run, compiled(), tmp_path / "ns3")
-    traffic = results.CountedTraffic(result)
+    traffic = ns3_results.CountedTraffic(result)
     write_description(tmp_path / "ns3", traffic)
     pipeline.ingest([str(tmp_path / "ns3")], tmp_path / "read")
-    write_traffic(tmp_path / "written", [traffic], tables=results.CountedTables)
+    write_traffic(tmp_path / "written", [traffic], tables=ns3_results.CountedTables)
     questions = [
         "SELECT src_ip, dst_ip, src_port, dst_port, packets, wire_bytes, payload_bytes, is_initiator FROM flows "
         "ORDER BY ALL",
@@ -218,7 +218,7 @@ def test_nothing_is_skipped_while_background_flows_come_and_go() -> None:
     assert 0 < skipped.skipped_steps < full.steps
     assert skipped.background["start_ns"].to_list() == full.background["start_ns"].to_list()
     assert skipped.background["end_ns"].to_list() == pytest.approx(full.background["end_ns"].to_list(), abs=2e6)
-    pair = results.summary(full), results.summary(skipped)
+    pair = ns3_results.summary(full), ns3_results.summary(skipped)
     assert pair[1]["small_mean_ms"] == pytest.approx(pair[0]["small_mean_ms"], rel=0.05)
     assert pair[1]["iteration_ms"] == pytest.approx(pair[0]["iteration_ms"], rel=0.01)
     assert pair[1]["simulated_s"] == pair[0]["simulated_s"] == 6.0
@@ -230,13 +230,13 @@ def test_nothing_is_skipped_while_background_flows_come_and_go() -> None:
 def test_the_training_s_flows_alone_obey_its_law(tmp_path: Path) -> None:
     """Beside background flows a pattern is that of all; without them it is a ring, and every data check passes."""
     result = simulated(**BESIDE, other_jobs=1)
-    write_traffic(tmp_path, [results.CountedTraffic(result.of_training())], tables=results.CountedTables)
+    write_traffic(tmp_path, [ns3_results.CountedTraffic(result.of_training())], tables=ns3_results.CountedTables)
     with ddnn_traces.open(tmp_path) as dataset:
         assert dataset.query("topology")["topology"].item() == "ring"
         assert [name for name, rows in checks.run_checks(dataset).items() if rows.num_rows] == []
         ports = "SELECT DISTINCT least(src_port, dst_port) FROM flows"
-        assert dataset.sql(ports).item() == results.TRAINING_PORT
-        whole = result.flows.filter(pl.col("dst_port") == results.TRAINING_PORT)["wire_bytes"].sum()
+        assert dataset.sql(ports).item() == ns3_results.TRAINING_PORT
+        whole = result.flows.filter(pl.col("dst_port") == ns3_results.TRAINING_PORT)["wire_bytes"].sum()
         assert dataset.sql("SELECT sum(wire_bytes) FROM flows WHERE is_initiator").item() == whole
         windows = dataset.sql("SELECT sum(wire_bytes) FROM flow_windows").item()
         assert windows == dataset.sql("SELECT sum(wire_bytes) FROM flows").item()
@@ -248,8 +248,8 @@ def test_the_training_s_flows_alone_obey_its_law(tmp_path: Path) -> None:
 def test_utilization_is_what_the_links_carried() -> None:
     """Captured bytes on the wire over the rate of the four links; windows at the end are not whole."""
     result = simulated(**BESIDE)
-    found = results.summary(result)
-    is_training = (pl.col("src_port") == results.TRAINING_PORT) | (pl.col("dst_port") == results.TRAINING_PORT)
+    found = ns3_results.summary(result)
+    is_training = (pl.col("src_port") == ns3_results.TRAINING_PORT) | (pl.col("dst_port") == ns3_results.TRAINING_PORT)
     carried = {is_of: rows["wire_bytes"].sum() for (is_of,), rows in result.flows.group_by(is_training)}
     capacity = 4 * 10e9 / 8 * 0.4
     assert found["utilization"] == pytest.approx(carried[True] / capacity, rel=0.01)

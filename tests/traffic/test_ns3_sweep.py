@@ -18,10 +18,10 @@ import pytest
 import ddnn_traces
 from ddnn_traces.errors import BusyError, MissingExtra, UsageError
 from ddnn_traces.messages import Messages
-from ddnn_traces.query import sweep as queries
+from ddnn_traces.query import sweep_queries as queries
 from ddnn_traces.traffic import ns3
-from ddnn_traces.traffic.ns3 import engine, results
-from ddnn_traces.traffic.ns3 import sweep as sweeps
+from ddnn_traces.traffic.ns3 import ns3_results, process
+from ddnn_traces.traffic.ns3 import ns3_sweep as sweeps
 from ddnn_traces.traffic.simulator import specification, sweep
 
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "simulations"
@@ -86,7 +86,7 @@ def test_a_missing_ns3_is_one_line_before_any_cell(tmp_path: Path, monkeypatch: 
     def find(*_: object) -> None:
         raise MissingExtra("ns-3 is not installed")
 
-    monkeypatch.setattr(engine, "find", find)
+    monkeypatch.setattr(process, "find", find)
     with pytest.raises(MissingExtra, match="ns-3 is not installed"):
         sweeps.run(None, tmp_path / "out", 1, False, Messages())
     assert not (tmp_path / "out").exists()
@@ -151,10 +151,10 @@ def test_a_row_a_cell_and_why_it_cannot_be_simulated(swept: tuple[Path, Path, Me
 @pytest.mark.ns3
 def test_tables_are_those_of_single_runs(swept: tuple[Path, Path, Messages]) -> None:
     _, out, _ = swept
-    single = ns3.simulate(ns3.job({**SMALL, "compute_to_network": 4, "training_priority": "lower"}), engine.find())
+    single = ns3.simulate(ns3.job({**SMALL, "compute_to_network": 4, "training_priority": "lower"}), process.find())
     row = pl.read_parquet(out / "cells.parquet").row(3, named=True)
-    alike = {name for name in results.summary(single) if "wall" not in name and name != "events_per_s"}
-    assert {name: row[name] for name in alike} == {name: results.summary(single)[name] for name in alike}
+    alike = {name for name in ns3_results.summary(single) if "wall" not in name and name != "events_per_s"}
+    assert {name: row[name] for name in alike} == {name: ns3_results.summary(single)[name] for name in alike}
     of_cell = {name: pl.read_parquet(out / f"{name}.parquet").filter(cell=3).drop("cell") for name in sweeps.TABLES}
     assert of_cell["transfers"].equals(single.partitions)
     flows = of_cell["background_flows"]

@@ -11,7 +11,7 @@ import pytest
 import ddnn_traces
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.traffic.run_folder import write_folder
+from ddnn_traces.traffic.pcaps import write_folder
 from ddnn_traces.traffic.synthetic import SyntheticRun, make_traffic, write_runs
 
 RUN = SyntheticRun("r", "tree", 5, 300_000, 6, loss_pct=1)
@@ -66,7 +66,7 @@ def test_what_was_read_passes_all_checks(both: tuple[Dataset, Dataset]) -> None:
 @pytest.mark.parametrize("packets", [3, 100])
 @pytest.mark.long_after(1)
 def test_blocks_do_not_show(packets: int, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ddnn_traces.traffic.run_folder.BLOCK_PACKETS", packets)
+    monkeypatch.setattr("ddnn_traces.traffic.pcaps.BLOCK_PACKETS", packets)
     again = write_folder(tmp_path / "r", make_traffic(RUN))
     names = sorted(path.name for path in folder.iterdir())
     assert names == sorted(path.name for path in again.iterdir())

@@ -14,8 +14,8 @@ from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.traffic import simulator
 from ddnn_traces.traffic.simulator.job import SimulatedRun
-from ddnn_traces.traffic.simulator.profile import thesis
-from ddnn_traces.traffic.tables import write_traffic
+from ddnn_traces.traffic.simulator.layers import thesis
+from ddnn_traces.traffic.table_writer import write_traffic
 
 SMALL = thesis(20, 4_000_000, 90)
 JOBS = {

@@ -13,7 +13,7 @@ from ddnn_traces.errors import SimulationError, UsageError
 from ddnn_traces.traffic import simulator
 from ddnn_traces.traffic.simulator import exchange
 from ddnn_traces.traffic.simulator.job import SimulatedRun
-from ddnn_traces.traffic.simulator.profile import LayerProfile, thesis
+from ddnn_traces.traffic.simulator.layers import LayerProfile, thesis
 from ddnn_traces.traffic.simulator.result import Result, first_forward
 
 MS = 1e6  # ns

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.traffic.simulator.profile import SHIPPED, Buffer, LayerProfile, fuse, read, read_columns, thesis
+from ddnn_traces.traffic.simulator.layers import SHIPPED, Buffer, LayerProfile, fuse, read, read_columns, thesis
 
 
 def profile(sizes: list[int]) -> LayerProfile:

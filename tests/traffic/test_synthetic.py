@@ -17,7 +17,7 @@ from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import parquet, schema
 from ddnn_traces.traffic.collectives import SHAPES
-from ddnn_traces.traffic.run_folder import write_folder
+from ddnn_traces.traffic.pcaps import write_folder
 from ddnn_traces.traffic.synthetic import SyntheticRun, make_traffic, write_runs
 
 ALL = [(topology, shape) for topology, shapes in SHAPES.items() for shape in shapes]
@@ -252,7 +252,7 @@ def test_another_seed_is_another_run() -> None:
 def test_blocks_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with single(tmp_path / "whole") as opened:
         whole = opened.sql("FROM flow_windows")
-    monkeypatch.setattr("ddnn_traces.traffic.tables.BLOCK_ROWS", 50)
+    monkeypatch.setattr("ddnn_traces.traffic.table_writer.BLOCK_ROWS", 50)
     with single(tmp_path / "parts") as opened:
         assert opened.sql("FROM flow_windows").equals(whole)
 

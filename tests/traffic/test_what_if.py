@@ -91,8 +91,8 @@ def test_what_is_predicted_of_measured_runs(dataset: Dataset) -> None:
 def test_a_run_without_a_declared_size_has_that_of_its_volume(tmp_path: Path) -> None:
     from ddnn_traces.traffic import simulator
     from ddnn_traces.traffic.simulator.job import SimulatedRun
-    from ddnn_traces.traffic.simulator.profile import thesis
-    from ddnn_traces.traffic.tables import write_traffic
+    from ddnn_traces.traffic.simulator.layers import thesis
+    from ddnn_traces.traffic.table_writer import write_traffic
 
     run = SimulatedRun(workers=4, steps=4, profile=thesis(20, 4_000_000, 90))
     write_traffic(tmp_path / "dataset", [simulator.traffic(simulator.simulate(run))])

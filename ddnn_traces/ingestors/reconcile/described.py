@@ -1,7 +1,7 @@
 """The tables that depend on a run's description, and not on its packets but for its flows and captures.
 
-These are made when the packets were read (tables.py), and again, from the flows and captures in the dataset, when only
-the description has changed (StoredTables).
+These are made when the packets were read (run_tables.py), and again, from the flows and captures in the dataset, when
+only the description has changed (StoredTables).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ddnn_traces.errors import REPORT, InternalError
-from ddnn_traces.ingestors.description import Description
-from ddnn_traces.ingestors.logs import Event, Step, natural_order
 from ddnn_traces.ingestors.reconcile.log_clocks import LogClock
 from ddnn_traces.ingestors.reconcile.vantage import is_host
+from ddnn_traces.ingestors.run_description import Description
 from ddnn_traces.ingestors.sources import role_of
+from ddnn_traces.ingestors.training_logs import Event, Step, natural_order
 from ddnn_traces.pcap.interface_statistics import COLUMNS as COUNTERS
 from ddnn_traces.pcap.interface_statistics import OF_FILE
 from ddnn_traces.query.views import hide_progress_bar

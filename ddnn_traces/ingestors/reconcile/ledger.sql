@@ -1,5 +1,5 @@
 -- Packets and bytes of each file by reason: in flows, copies that do not count, excluded by the filter.
--- One row: a capture and a reason. The records outside of flows are added by tables.py.
+-- One row: a capture and a reason. The records outside of flows are added by run_tables.py.
 -- Parameters: the reasons in_flows, duplicate_vantage, filtered.
 CREATE TEMP TABLE ledger AS
 SELECT capture_id, reason, sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes

@@ -1,6 +1,6 @@
 """The clock of a run's training logs against that of its captures: the ends of steps against pauses in the traffic.
 
-`estimate_clock` is for a whole run; runs.py reports its result and applies it with --clock-offset auto. Method,
+`estimate_clock` is for a whole run; read_runs.py reports its result and applies it with --clock-offset auto. Method,
 measured results and limits: docs/clocks.md.
 """
 
@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from ddnn_traces.ingestors.description import LOGS_TRIED, captures_of
-from ddnn_traces.ingestors.logs import TrainingLog
 from ddnn_traces.ingestors.reconcile.vantage import find_vantages
+from ddnn_traces.ingestors.run_description import LOGS_TRIED, captures_of
+from ddnn_traces.ingestors.training_logs import TrainingLog
 from ddnn_traces.pcap.capture_facts import CaptureFacts, Int64Array
 
 FloatArray = npt.NDArray[np.float64]

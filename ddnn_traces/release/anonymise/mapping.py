@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import facts
-from ddnn_traces.release.anonymise import description, identifiers
+from ddnn_traces.release.anonymise import identifiers, method_text
 from ddnn_traces.release.anonymise.key import Key
 from ddnn_traces.store import schema
 from ddnn_traces.text import nearest
@@ -250,7 +250,7 @@ class Anonymiser:
     def facts(self, captures: bool = False) -> facts.Anonymisation:
         """What was done, in sentences for the datasheet. captures: whether the release has cut-down captures."""
         options = self.options
-        return description.describe(
+        return method_text.describe(
             options.addresses, options.ports, options.times, self.key_id, captures, options.withheld
         )
 

@@ -12,30 +12,30 @@ from pathlib import Path
 
 from ddnn_traces.release import facts
 from ddnn_traces.release.descriptions import (
+    cards,
     citation,
     croissant,
     data_package,
-    documents,
     ro_crate,
-    shared,
+    terms,  # fmt: skip
     workloads,
-)  # fmt: skip
+)
 from ddnn_traces.store import layout
 
 #: Makes the text of each description; None where there is nothing to describe. Raises UsageError (no text of the
 #: licence), MissingExtra.
 MAKERS: dict[str, Callable[[facts.Release], str | None]] = {
-    layout.CARD: documents.card,
-    layout.DICTIONARY: documents.dictionary,
-    layout.DATASHEET: documents.datasheet,
-    layout.FIGURE: documents.figure,
+    layout.CARD: cards.card,
+    layout.DICTIONARY: cards.dictionary,
+    layout.DATASHEET: cards.datasheet,
+    layout.FIGURE: cards.figure,
     layout.WORKLOADS: workloads.text,
     layout.LICENCE: citation.licence,
-    layout.CITATION: lambda release: shared.yaml_text(citation.cff_document(release)),
-    layout.CROISSANT: lambda release: shared.json_text(croissant.document(release)),
-    layout.DATA_PACKAGE: lambda release: shared.json_text(data_package.document(release)),
-    layout.RO_CRATE: lambda release: shared.json_text(ro_crate.document(release)),
-    layout.DATACITE: lambda release: shared.json_text(citation.datacite_document(release)),
+    layout.CITATION: lambda release: terms.yaml_text(citation.cff_document(release)),
+    layout.CROISSANT: lambda release: terms.json_text(croissant.document(release)),
+    layout.DATA_PACKAGE: lambda release: terms.json_text(data_package.document(release)),
+    layout.RO_CRATE: lambda release: terms.json_text(ro_crate.document(release)),
+    layout.DATACITE: lambda release: terms.json_text(citation.datacite_document(release)),
 }
 
 

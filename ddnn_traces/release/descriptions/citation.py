@@ -11,7 +11,7 @@ from typing import Any
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.release import facts
-from ddnn_traces.release.descriptions import shared
+from ddnn_traces.release.descriptions import terms
 from ddnn_traces.text import counted, nearest
 
 # --- CITATION.cff
@@ -24,31 +24,31 @@ _FAMILY = re.compile(r"(?:[a-z]+ )*\S+")
 def cff_document(release: facts.Release) -> dict[str, Any]:
     """CITATION.cff (Citation File Format 1.2.0), as YAML values."""
     about = release.about
-    return shared.given(
+    return terms.given(
         {
             "cff-version": "1.2.0",
             "message": "If you use these data, please cite them as below.",
             "type": "dataset",
             "title": about.title,
-            "abstract": shared.summary(release),
+            "abstract": terms.summary(release),
             "authors": [_cff_author(person) for person in about.creators],
             "version": about.version,
             "date-released": about.published,
             # the format has SPDX's identifiers only; the text of another licence is in LICENSE
-            "license": about.licence if shared.licence_url(about.licence) else None,
+            "license": about.licence if terms.licence_url(about.licence) else None,
             "doi": about.doi,
             "url": about.url,
-            "keywords": shared.keywords(release),
+            "keywords": terms.keywords(release),
             "references": [_reference(paper) for paper in about.papers],
         }
     )
 
 
 def _cff_author(person: facts.Person) -> dict[str, Any]:
-    given, family = shared.names(person)
+    given, family = terms.names(person)
     name = {"given-names": given, "family-names": family} if given else {"name": family}
     affiliation = person.affiliation if given else None
-    return shared.given(name | {"affiliation": affiliation, "orcid": shared.orcid_url(person.orcid)})
+    return terms.given(name | {"affiliation": affiliation, "orcid": terms.orcid_url(person.orcid)})
 
 
 def _authors(text: str) -> list[dict[str, Any]]:
@@ -71,7 +71,7 @@ def _authors(text: str) -> list[dict[str, Any]]:
 
 def _reference(paper: facts.Publication) -> dict[str, Any]:
     """A paper. The format requires authors, at least as a name."""
-    return shared.given(
+    return terms.given(
         {
             "type": "article",
             "title": paper.title,
@@ -100,16 +100,16 @@ def bibtex_entry(about: facts.About) -> str:
         "version": _bibtex_escaped(about.version),
         "publisher": _bibtex_escaped(about.publisher) if about.publisher else None,
         "doi": about.doi,
-        "url": shared.address(about),
+        "url": terms.address(about),
     }
-    key = f"{shared.identifier(about.title, '_')}_{about.version}"
+    key = f"{terms.identifier(about.title, '_')}_{about.version}"
     lines = [f"  {name} = {{{value}}}" for name, value in fields.items() if value]
     return f"@misc{{{key},\n" + ",\n".join(lines) + "\n}"
 
 
 def _bibtex_author(person: facts.Person) -> str:
     """Family, Given; a name of one word, or one with a separator of BibTeX in it, unchanged."""
-    given, family = shared.names(person)
+    given, family = terms.names(person)
     if not given or " and " in f" {person.name} " or "," in given:
         return "{" + _bibtex_escaped(person.name) + "}"
     return f"{_bibtex_escaped(family)}, {_bibtex_escaped(given)}"
@@ -133,7 +133,7 @@ def datacite_document(release: facts.Release) -> dict[str, Any]:
     about = release.about
     steps = " ".join(step.text for step in release.provenance)
     methods = [{"description": steps, "descriptionType": "Methods"}] if steps else []
-    return shared.given(
+    return terms.given(
         {
             "doi": about.doi,
             "url": about.url,
@@ -142,16 +142,16 @@ def datacite_document(release: facts.Release) -> dict[str, Any]:
             "titles": [{"title": about.title}],
             "publisher": {"name": about.publisher or "(:unav)"},
             "publicationYear": about.published[:4],
-            "subjects": [{"subject": keyword} for keyword in shared.keywords(release)],
+            "subjects": [{"subject": keyword} for keyword in terms.keywords(release)],
             "contributors": [{"name": about.contact, "contributorType": "ContactPerson"}] if about.contact else [],
             "dates": [{"date": about.published, "dateType": "Issued"}],
             "language": "en",
             "relatedIdentifiers": _datacite_papers(about),
-            "sizes": [shared.readable_size(release.files), counted(len(release.runs), "run")],
-            "formats": sorted({shared.media_type(file.path) for file in release.files}),
+            "sizes": [terms.readable_size(release.files), counted(len(release.runs), "run")],
+            "formats": sorted({terms.media_type(file.path) for file in release.files}),
             "version": about.version,
             "rightsList": [_rights(about.licence)],
-            "descriptions": [{"description": shared.summary(release), "descriptionType": "Abstract"}, *methods],
+            "descriptions": [{"description": terms.summary(release), "descriptionType": "Abstract"}, *methods],
             "fundingReferences": [{"funderName": funder} for funder in about.funding],
             "schemaVersion": DATACITE_SCHEMA,
         }
@@ -159,17 +159,17 @@ def datacite_document(release: facts.Release) -> dict[str, Any]:
 
 
 def _datacite_creator(person: facts.Person) -> dict[str, Any]:
-    given, family = shared.names(person)
-    creator: dict[str, Any] = {"name": shared.inverted(person)}
+    given, family = terms.names(person)
+    creator: dict[str, Any] = {"name": terms.inverted(person)}
     if given:
         creator |= {"nameType": "Personal", "givenName": given, "familyName": family}
-    elif shared.is_organisation(person):
+    elif terms.is_organisation(person):
         creator["nameType"] = "Organizational"
     if person.affiliation:
         creator["affiliation"] = [{"name": person.affiliation}]
     if person.orcid:
         scheme = {"nameIdentifierScheme": "ORCID", "schemeUri": "https://orcid.org"}
-        creator["nameIdentifiers"] = [{"nameIdentifier": shared.orcid_url(person.orcid)} | scheme]
+        creator["nameIdentifiers"] = [{"nameIdentifier": terms.orcid_url(person.orcid)} | scheme]
     return creator
 
 
@@ -188,7 +188,7 @@ def _datacite_papers(about: facts.About) -> list[dict[str, Any]]:
 
 
 def _rights(licence: str) -> dict[str, str]:
-    url = shared.licence_url(licence)
+    url = terms.licence_url(licence)
     if url is None:
         return {"rights": licence}
     scheme = {"rightsIdentifierScheme": "SPDX", "schemeUri": "https://spdx.org/licenses/"}

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from ddnn_traces.release import facts
-from ddnn_traces.release.descriptions import shared
+from ddnn_traces.release.descriptions import terms
 from ddnn_traces.store import layout, schema
 
 VERSION = "http://mlcommons.org/croissant/1.1"
@@ -36,27 +36,27 @@ def document(release: facts.Release) -> dict[str, Any]:
     """The document, as JSON values."""
     about = release.about
     own_licence = {"@type": "sc:CreativeWork", "name": about.licence, "url": layout.LICENCE}
-    return shared.given(
+    return terms.given(
         {
-            "@context": shared.data_file("croissant_context.json"),
+            "@context": terms.data_file("croissant_context.json"),
             "@type": "sc:Dataset",
             "conformsTo": [VERSION, RESPONSIBLE_AI],
             "name": about.title,
-            "description": shared.summary(release),
-            "license": shared.licence_url(about.licence) or own_licence,
+            "description": terms.summary(release),
+            "license": terms.licence_url(about.licence) or own_licence,
             "creator": [_person(person) for person in about.creators],
             "publisher": {"@type": "sc:Organization", "name": about.publisher} if about.publisher else None,
-            "contactPoint": {"@type": "sc:ContactPoint", **shared.contact(about.contact)} if about.contact else None,
+            "contactPoint": {"@type": "sc:ContactPoint", **terms.contact(about.contact)} if about.contact else None,
             "datePublished": about.published,
             "version": about.version,
-            "url": shared.address(about),
-            "sameAs": shared.doi_url(about.doi) if about.url else None,
-            "keywords": shared.keywords(release),
+            "url": terms.address(about),
+            "sameAs": terms.doi_url(about.doi) if about.url else None,
+            "keywords": terms.keywords(release),
             "inLanguage": "en",
             "isLiveDataset": False,
-            "citeAs": shared.citation(about),
+            "citeAs": terms.citation(about),
             "citation": [
-                shared.given({"@type": "sc:ScholarlyArticle", "name": paper.title, "url": shared.paper_url(paper)})
+                terms.given({"@type": "sc:ScholarlyArticle", "name": paper.title, "url": terms.paper_url(paper)})
                 for paper in about.papers
             ],
             "funding": [{"@type": "sc:Grant", "name": grant} for grant in about.funding],
@@ -70,14 +70,14 @@ def document(release: facts.Release) -> dict[str, Any]:
 
 def _person(person: facts.Person) -> dict[str, Any]:
     affiliation = {"@type": "sc:Organization", "name": person.affiliation} if person.affiliation else None
-    kind = "sc:Organization" if shared.is_organisation(person) else "sc:Person"
-    entity = {"@type": kind, "name": person.name, "sameAs": shared.orcid_url(person.orcid)}
-    return shared.given(entity | {"affiliation": affiliation})
+    kind = "sc:Organization" if terms.is_organisation(person) else "sc:Person"
+    entity = {"@type": kind, "name": person.name, "sameAs": terms.orcid_url(person.orcid)}
+    return terms.given(entity | {"affiliation": affiliation})
 
 
 def _file_sets(release: facts.Release) -> list[dict[str, Any]]:
     """A file set for each table that has a file, where the files have no address."""
-    if shared.files_url(release.about):
+    if terms.files_url(release.about):
         return []
     return [
         {
@@ -85,8 +85,8 @@ def _file_sets(release: facts.Release) -> list[dict[str, Any]]:
             "@id": _file_set(table.name),
             "name": _file_set(table.name),
             "description": f"All files of the table {table.name}.",
-            "encodingFormat": shared.PARQUET,
-            "includes": shared.pattern(table.name),
+            "encodingFormat": terms.PARQUET,
+            "includes": terms.pattern(table.name),
         }
         for table in release.tables
     ]
@@ -98,7 +98,7 @@ def _file_set(table: str) -> str:
 
 def _file_objects(release: facts.Release) -> list[dict[str, Any]]:
     """A file object for each data file, with size and SHA-256."""
-    place = shared.files_url(release.about)
+    place = terms.files_url(release.about)
     return [
         {
             "@type": "cr:FileObject",
@@ -106,7 +106,7 @@ def _file_objects(release: facts.Release) -> list[dict[str, Any]]:
             "name": file.path,
             "contentUrl": content_url(place, file),
             "contentSize": f"{file.bytes} B",
-            "encodingFormat": shared.media_type(file.path),
+            "encodingFormat": terms.media_type(file.path),
             "sha256": file.sha256,
         }
         for file in release.files
@@ -133,7 +133,7 @@ def record_sets(release: facts.Release) -> list[Records]:
     """
     found = []
     for table in release.tables:
-        if not shared.files_url(release.about):
+        if not terms.files_url(release.about):
             found.append(Records(table.name, table, table.files, {"fileSet": {"@id": _file_set(table.name)}}))
             continue
         for file in table.files:
@@ -171,7 +171,7 @@ def _splits(release: facts.Release) -> list[dict[str, Any]]:
 
 
 def _record_set(release: facts.Release, records: Records) -> dict[str, Any]:
-    defined = shared.definition(release, records.table)
+    defined = terms.definition(release, records.table)
     return {
         "@type": "cr:RecordSet",
         "@id": records.name,
@@ -192,12 +192,12 @@ def _record_set(release: facts.Release, records: Records) -> dict[str, Any]:
 
 def _field(records: Records, column: schema.Column, release: facts.Release) -> dict[str, Any]:
     is_split = (records.table.name, column.name) == ("runs", "split") and release.splits
-    return shared.given(
+    return terms.given(
         {
             "@type": "cr:Field",
             "@id": f"{records.name}/{column.name}",
             "name": column.name,
-            "description": shared.explained(column),
+            "description": terms.explained(column),
             "dataType": column.types.croissant,
             "source": {**records.source, "extract": {"column": column.name}},
             "unitText": column.unit,
@@ -218,8 +218,8 @@ def _provenance(release: facts.Release) -> dict[str, Any]:
         for number, step in enumerate(release.provenance, 1)
     ]
     entities = [
-        {"@type": "prov:Entity", "prov:label": name} | shared.digest_property(digest)
-        for name, digest in shared.originals(release).items()
+        {"@type": "prov:Entity", "prov:label": name} | terms.digest_property(digest)
+        for name, digest in terms.originals(release).items()
     ]
     return {"prov:wasGeneratedBy": activities, "prov:wasDerivedFrom": entities}
 
@@ -232,7 +232,7 @@ def _responsible_ai(release: facts.Release) -> dict[str, Any]:
     contact = f" Report errors to {about.contact}." if about.contact else ""
     return {
         "rai:dataCollection": about.collection or " ".join(collected) or None,
-        "rai:dataCollectionType": sorted({_COLLECTION.get(kind, "Others") for kind in shared.sources(release)}),
+        "rai:dataCollectionType": sorted({_COLLECTION.get(kind, "Others") for kind in terms.sources(release)}),
         "rai:dataCollectionRawData": _raw(release),
         "rai:dataCollectionMissingData": _MISSING if any(t.name == "capture_ledger" for t in release.tables) else None,
         "rai:dataPreprocessingProtocol": prepared,
@@ -259,7 +259,7 @@ _MISSING = "Records of a capture that are in no flow are counted in the table ca
 
 def _raw(release: facts.Release) -> str:
     """Where the original captures are, if there were any."""
-    sources = set(shared.sources(release))
+    sources = set(terms.sources(release))
     if sources == {"synthetic"}:
         return "There are no original captures: the runs are synthetic."
     return ("Synthetic runs have no original captures. " if "synthetic" in sources else "") + _RAW
@@ -284,6 +284,6 @@ def _inaccuracies(release: facts.Release) -> list[str]:
     return [
         f"{table.name}.{column.name}: {column.inaccuracy}"
         for table in release.tables
-        for column in shared.definition(release, table).columns
+        for column in terms.definition(release, table).columns
         if column.inaccuracy
     ]

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from ddnn_traces.release import facts
-from ddnn_traces.release.descriptions import shared
+from ddnn_traces.release.descriptions import terms
 from ddnn_traces.store import layout, schema
 
 PROFILE = "https://datapackage.org/profiles/2.0/datapackage.json"
@@ -25,32 +25,30 @@ SCHEMA_PROFILE = "https://datapackage.org/profiles/2.0/tableschema.json"
 def document(release: facts.Release) -> dict[str, Any]:
     """The document, as JSON values."""
     about = release.about
-    return shared.given(
+    return terms.given(
         {
             "$schema": PROFILE,
-            "name": shared.identifier(about.title),
+            "name": terms.identifier(about.title),
             "title": about.title,
-            "description": shared.summary(release),
+            "description": terms.summary(release),
             "version": about.version,
             "created": f"{about.published}T00:00:00Z",
-            "id": shared.doi_url(about.doi),
+            "id": terms.doi_url(about.doi),
             "homepage": about.url,
-            "keywords": shared.keywords(release),
-            "licenses": [{"name": about.licence, "path": shared.licence_url(about.licence) or layout.LICENCE}],
+            "keywords": terms.keywords(release),
+            "licenses": [{"name": about.licence, "path": terms.licence_url(about.licence) or layout.LICENCE}],
             "contributors": [*map(_contributor, about.creators), *_others(about)],
-            "sources": [
-                shared.given({"title": paper.title, "path": shared.paper_url(paper)}) for paper in about.papers
-            ],
+            "sources": [terms.given({"title": paper.title, "path": terms.paper_url(paper)}) for paper in about.papers],
             "resources": _resources(release),
         }
     )
 
 
 def _contributor(person: facts.Person) -> dict[str, Any]:
-    return shared.given(
+    return terms.given(
         {
             "title": person.name,
-            "path": shared.orcid_url(person.orcid),
+            "path": terms.orcid_url(person.orcid),
             "organization": person.affiliation,
             "roles": ["creator"],
         }
@@ -59,10 +57,10 @@ def _contributor(person: facts.Person) -> dict[str, Any]:
 
 def _others(about: facts.About) -> list[dict[str, Any]]:
     """Publisher, contact and funders, distinguished from creators by their role."""
-    contact = shared.contact(about.contact) if about.contact else {}
+    contact = terms.contact(about.contact) if about.contact else {}
     person = {"title": about.contact, "email": contact.get("email"), "path": contact.get("url"), "roles": ["contact"]}
     found = [{"title": about.publisher, "roles": ["publisher"]}] if about.publisher else []
-    found += [shared.given(person)] if about.contact else []
+    found += [terms.given(person)] if about.contact else []
     return found + [{"title": funder, "roles": ["funder"]} for funder in about.funding]
 
 
@@ -73,7 +71,7 @@ def _resources(release: facts.Release) -> list[dict[str, Any]]:
             "$schema": RESOURCE_PROFILE,
             "name": table.name,
             "title": table.name.replace("_", " "),
-            "description": f"A row is {shared.definition(release, table).row}.",
+            "description": f"A row is {terms.definition(release, table).row}.",
             "type": "table",
             **_files(table),
             "format": "parquet",
@@ -99,13 +97,13 @@ def _files(table: facts.Table) -> dict[str, Any]:
 
 def _schema(release: facts.Release, table: facts.Table) -> dict[str, Any]:
     """Table Schema of a resource."""
-    defined = shared.definition(release, table)
+    defined = terms.definition(release, table)
     key, nullable = list(defined.key), {column.name for column in defined.columns if column.nullable}
     keys = [
         {"fields": list(columns), "reference": {"resource": other, "fields": list(columns)}}
-        for other, columns in shared.references(release, defined)
+        for other, columns in terms.references(release, defined)
     ]
-    return shared.given(
+    return terms.given(
         {
             "$schema": SCHEMA_PROFILE,
             "fields": [_field(column) for column in defined.columns],
@@ -116,12 +114,12 @@ def _schema(release: facts.Release, table: facts.Table) -> dict[str, Any]:
 
 
 def _field(column: schema.Column) -> dict[str, Any]:
-    return shared.given(
+    return terms.given(
         {
             "name": column.name,
             "type": column.types.data_package,
             "title": column.name.replace("_", " "),
-            "description": shared.explained(column),
+            "description": terms.explained(column),
             "unit": column.unit,
             "constraints": None if column.nullable else {"required": True},
         }

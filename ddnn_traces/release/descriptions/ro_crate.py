@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from ddnn_traces.query.views import FILE as DATABASE
 from ddnn_traces.release import facts
-from ddnn_traces.release.descriptions import shared
+from ddnn_traces.release.descriptions import terms
 from ddnn_traces.store import layout
 from ddnn_traces.text import counted
 
@@ -34,7 +34,7 @@ _DESCRIBED = {name: text for name, text in layout.DESCRIPTIONS.items() if name !
 
 def context() -> dict[str, Any]:
     """Terms of RO-Crate 1.1 and the one added."""
-    official: dict[str, Any] = shared.data_file("ro_crate_context.json")["@context"]
+    official: dict[str, Any] = terms.data_file("ro_crate_context.json")["@context"]
     return official | {"sha256": "http://schema.org/sha256"}
 
 
@@ -51,14 +51,14 @@ def document(release: facts.Release) -> dict[str, Any]:
     described = [_described(name) for name in _DESCRIBED if name != layout.FIGURE or release.figure]
     licence, funders = _licence(about.licence), [_organisation("funder", name) for name in about.funding]
     papers = [_paper(paper, number) for number, paper in enumerate(about.papers, 1)]
-    originals = [_original(name, digest) for name, digest in shared.originals(release).items()]
+    originals = [_original(name, digest) for name, digest in terms.originals(release).items()]
     states = _states(release)
     actions = _actions(release, states, people)
     root = _entity(
         "./",
         "Dataset",
         name=about.title,
-        description=shared.summary(release),
+        description=terms.summary(release),
         datePublished=about.published,
         version=about.version,
         license=_refer([licence]),
@@ -66,9 +66,9 @@ def document(release: facts.Release) -> dict[str, Any]:
         creator=_refer(people),
         publisher={"@id": _id("organisation", about.publisher)} if about.publisher else None,
         funder=_refer(funders),
-        keywords=", ".join(shared.keywords(release)),
-        identifier=shared.doi_url(about.doi),
-        url=shared.address(about),
+        keywords=", ".join(terms.keywords(release)),
+        identifier=terms.doi_url(about.doi),
+        url=terms.address(about),
         citation=_refer(papers),
         isBasedOn=_refer(originals),
         hasPart=_refer([*folders, *captures, *described]),
@@ -98,7 +98,7 @@ def document(release: facts.Release) -> dict[str, Any]:
 
 def _entity(place: str, kind: str, /, **fields: Any) -> Entity:
     """An entity without unknown values; a list of one value is that value, as RO-Crate recommends."""
-    known = shared.given(fields).items()
+    known = terms.given(fields).items()
     found = {name: value[0] if isinstance(value, list) and len(value) == 1 else value for name, value in known}
     return {"@id": place, "@type": kind, **found}
 
@@ -117,7 +117,7 @@ def _path(path: str) -> str:
 
 
 def _folder(release: facts.Release, table: facts.Table) -> Entity:
-    row = shared.definition(release, table).row
+    row = terms.definition(release, table).row
     description = f"Table {table.name}: a row is {row}. {counted(table.rows, 'row')}."
     files = [{"@id": _path(file.path)} for file in table.files]
     return _entity(f"{table.name}/", "Dataset", name=table.name, description=description, hasPart=files)
@@ -129,22 +129,22 @@ def _file(file: facts.File, description: str) -> Entity:
         "File",
         name=file.path,
         description=description,
-        encodingFormat=shared.media_type(file.path),
+        encodingFormat=terms.media_type(file.path),
         contentSize=str(file.bytes),
         sha256=file.sha256,
     )
 
 
 def _described(name: str) -> Entity:
-    kind = "text/plain" if name in (layout.LICENCE, layout.CHECKSUMS) else shared.media_type(name)
+    kind = "text/plain" if name in (layout.LICENCE, layout.CHECKSUMS) else terms.media_type(name)
     return _entity(name, "File", name=name, description=_DESCRIBED[name], encodingFormat=kind)
 
 
 def _person(person: facts.Person, number: int, about: facts.About, contact: list[Entity]) -> Entity:
     """A creator. The contact is that of the first one, where there is no publisher."""
     return _entity(
-        shared.orcid_url(person.orcid) or f"#person-{number}",
-        "Organization" if shared.is_organisation(person) else "Person",
+        terms.orcid_url(person.orcid) or f"#person-{number}",
+        "Organization" if terms.is_organisation(person) else "Person",
         name=person.name,
         affiliation={"@id": _id("organisation", person.affiliation)} if person.affiliation else None,
         contactPoint=_refer(contact) if number == 1 and not about.publisher else None,
@@ -165,27 +165,27 @@ def _contact(about: facts.About) -> list[Entity]:
     """The contact; RO-Crate has it at the publisher, else at a creator."""
     if not about.contact:
         return []
-    contact = shared.contact(about.contact)
+    contact = terms.contact(about.contact)
     place = f"mailto:{quote(contact['email'], safe='@')}" if "email" in contact else "#contact"
     return [_entity(place, "ContactPoint", contactType="questions on the data", **contact)]
 
 
 def _licence(licence: str) -> Entity:
     """The licence as an entity: by its address, or the file in the crate."""
-    if url := shared.licence_url(licence):
+    if url := terms.licence_url(licence):
         return _entity(url, "CreativeWork", name=licence, description=f"Licence {licence}, see LICENSE.")
     return _described(layout.LICENCE) | {"@type": ["File", "CreativeWork"], "name": licence}
 
 
 def _paper(paper: facts.Publication, number: int) -> Entity:
-    place, year = shared.paper_url(paper) or f"#paper-{number}", str(paper.year) if paper.year else None
+    place, year = terms.paper_url(paper) or f"#paper-{number}", str(paper.year) if paper.year else None
     return _entity(place, "ScholarlyArticle", name=paper.title, author=paper.authors, datePublished=year)
 
 
 def _original(name: str, digest: str | None) -> Entity:
     """A capture that the release was made from, which is not in it."""
     text = "An original capture or log; not part of this release."
-    return _entity(_id("original", name), "CreativeWork", name=name, description=text, **shared.digest_property(digest))
+    return _entity(_id("original", name), "CreativeWork", name=name, description=text, **terms.digest_property(digest))
 
 
 def _software(release: facts.Release) -> list[Entity]:

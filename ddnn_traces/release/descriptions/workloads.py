@@ -11,7 +11,7 @@ from typing import Any
 
 from ddnn_traces.errors import needs_extra
 from ddnn_traces.release import facts
-from ddnn_traces.release.descriptions import shared
+from ddnn_traces.release.descriptions import terms
 from ddnn_traces.text import counted
 
 #: Of CCL-Bench's workload_card_template.yaml.
@@ -37,7 +37,7 @@ def card(release: facts.Release, run: Mapping[str, Any]) -> dict[str, Any]:
         "version": VERSION,
         "description": _description(run),
         "hf_url": None,
-        "trace_url": shared.address(about),
+        "trace_url": terms.address(about),
         "contributor": "; ".join(person.name for person in about.creators),
         "contact": about.contact,
         "workload": {

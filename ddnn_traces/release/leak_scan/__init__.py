@@ -15,7 +15,7 @@ from pathlib import Path
 from ddnn_traces.errors import LeakError
 from ddnn_traces.release import facts
 from ddnn_traces.release.leak_scan.files import Searchers, hits
-from ddnn_traces.release.leak_scan.words import Words, words
+from ddnn_traces.release.leak_scan.searched_words import Words, words
 
 __all__ = ["Leak", "Words", "causes", "intended", "refuse", "scan", "words"]
 

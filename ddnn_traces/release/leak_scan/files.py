@@ -21,7 +21,7 @@ from ddnn_traces.errors import UsageError
 from ddnn_traces.pcap.capture_file import CaptureFile
 from ddnn_traces.pcap.compression import Decompression, compression_of
 from ddnn_traces.release.leak_scan.search import AROUND_BYTES, DAY_S, LONG, Instants, Moments, Searcher, distinct, near
-from ddnn_traces.release.leak_scan.words import Words
+from ddnn_traces.release.leak_scan.searched_words import Words
 from ddnn_traces.store import hashes, schema
 
 _BLOCK_BYTES = 16 << 20

@@ -20,8 +20,8 @@ from urllib.parse import quote, urlsplit
 from ddnn_traces.errors import DraftError, PushError, UsageError, needs_extra
 from ddnn_traces.messages import Messages
 from ddnn_traces.release import facts
-from ddnn_traces.release.descriptions import shared
-from ddnn_traces.release.push.contents import (
+from ddnn_traces.release.descriptions import terms
+from ddnn_traces.release.push.parcels import (
     TRANSIENT,
     Contents,
     Item,
@@ -126,21 +126,21 @@ class Zenodo:
 def metadata_of(release: facts.Release, site: str) -> dict[str, Any]:
     """A deposit's metadata of a release's facts, as developers.zenodo.org names them."""
     about = release.about
-    text = shared.summary(release)
+    text = terms.summary(release)
     described: dict[str, Any] = {
         "upload_type": "dataset",
         "title": about.title,
         "publication_date": about.published,
         "version": about.version,
         "creators": [
-            shared.given({"name": shared.inverted(person), "affiliation": person.affiliation, "orcid": person.orcid})
+            terms.given({"name": terms.inverted(person), "affiliation": person.affiliation, "orcid": person.orcid})
             for person in about.creators
         ],
         "description": "".join(f"<p>{html.escape(part)}</p>" for part in re.split(r"\n\s*\n", text.strip())),
         "access_right": "open",
         "license": _licence(about.licence),
         "language": "eng",
-        "keywords": shared.keywords(release),
+        "keywords": terms.keywords(release),
         "related_identifiers": [
             {"identifier": paper.doi or paper.url, "relation": "isSupplementTo", "resource_type": "publication-article"}
             for paper in about.papers
@@ -157,7 +157,7 @@ def metadata_of(release: facts.Release, site: str) -> dict[str, Any]:
 
 def _licence(licence: str) -> str:
     """A licence by Zenodo's identifiers; it answers others with an internal error."""
-    if shared.licence_url(licence) is None:
+    if terms.licence_url(licence) is None:
         return _OWN_LICENCE
     return _UNKNOWN_LICENCES.get(licence, licence.lower())
 
@@ -174,7 +174,7 @@ def _notes(about: facts.About) -> str:
 
 def _creator_notes(about: facts.About) -> list[str]:
     """Creators that Zenodo's API takes apart: it reads every name as a person's."""
-    names = [person.name for person in about.creators if not shared.names(person)[0]]
+    names = [person.name for person in about.creators if not terms.names(person)[0]]
     if not names:
         return []
     return [f"Zenodo reads every creator as a person: set {', '.join(names)} to an organisation in the draft"]

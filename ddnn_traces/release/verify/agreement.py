@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from ddnn_traces.release import facts
-from ddnn_traces.release.verify.descriptions import front_matter, labels, record_sets
+from ddnn_traces.release.verify.description_checks import front_matter, labels, record_sets
 from ddnn_traces.release.verify.examined import (
     ASK,
     Examined,

@@ -16,7 +16,15 @@ from typing import Any
 
 from ddnn_traces.errors import DdnnTracesError, MissingExtra, UsageError, needs_extra
 from ddnn_traces.jobs import available_cpus
-from ddnn_traces.release.verify import agreement, apart, captures, database, descriptions, files, tables
+from ddnn_traces.release.verify import (
+    agreement,
+    capture_checks,
+    database_checks,
+    description_checks,
+    file_checks,
+    sandbox,
+    table_checks,
+)
 from ddnn_traces.release.verify.examined import (
     FAILED,
     Examined,
@@ -32,34 +40,34 @@ from ddnn_traces.store.places import place, zipped
 
 #: Name and function of each check, in order: those that others rely on come first.
 CHECKS: tuple[tuple[str, Callable[[Examined], Iterator[Finding]]], ...] = (
-    ("links and names", files.check_places),
-    ("zip file", files.check_archive),
-    ("checksums", files.check_sums),
-    ("bag", files.check_bag),
-    ("release.json", files.check_release_json),
-    ("listed files", files.check_listed),
-    ("sizes", tables.check_sizes),
-    ("columns", tables.check_columns),
-    ("rows and order", tables.check_rows),
-    ("encoding", tables.check_encoding),
-    ("runs", tables.check_runs),
-    ("anonymisation", tables.check_anonymisation),
-    ("data", tables.check_data),
-    ("captures", captures.check_captures),
-    ("samples", tables.check_samples),
-    ("version", files.check_version),
-    ("database", database.check_database),
-    ("croissant", descriptions.check_croissant),
-    ("data package", descriptions.check_data_package),
-    ("RO-Crate", descriptions.check_ro_crate),
-    ("DataCite", descriptions.check_datacite),
-    ("citation", descriptions.check_citation),
-    ("card", descriptions.check_card),
-    ("licence", descriptions.check_licence),
-    ("datasheet", descriptions.check_datasheet),
-    ("dictionary", descriptions.check_dictionary),
-    ("figure", descriptions.check_figure),
-    ("workloads", descriptions.check_workloads),
+    ("links and names", file_checks.check_places),
+    ("zip file", file_checks.check_archive),
+    ("checksums", file_checks.check_sums),
+    ("bag", file_checks.check_bag),
+    ("release.json", file_checks.check_release_json),
+    ("listed files", file_checks.check_listed),
+    ("sizes", table_checks.check_sizes),
+    ("columns", table_checks.check_columns),
+    ("rows and order", table_checks.check_rows),
+    ("encoding", table_checks.check_encoding),
+    ("runs", table_checks.check_runs),
+    ("anonymisation", table_checks.check_anonymisation),
+    ("data", table_checks.check_data),
+    ("captures", capture_checks.check_captures),
+    ("samples", table_checks.check_samples),
+    ("version", file_checks.check_version),
+    ("database", database_checks.check_database),
+    ("croissant", description_checks.check_croissant),
+    ("data package", description_checks.check_data_package),
+    ("RO-Crate", description_checks.check_ro_crate),
+    ("DataCite", description_checks.check_datacite),
+    ("citation", description_checks.check_citation),
+    ("card", description_checks.check_card),
+    ("licence", description_checks.check_licence),
+    ("datasheet", description_checks.check_datasheet),
+    ("dictionary", description_checks.check_dictionary),
+    ("figure", description_checks.check_figure),
+    ("workloads", description_checks.check_workloads),
     ("agreement", agreement.check_agreement),
 )
 
@@ -127,7 +135,7 @@ def verify(
         examined = Examined(
             folder, scratch, jobs or available_cpus(), archive=archive, fast=fast, maker=maker, report=report
         )
-        found = apart.results(examined, [name for name, _ in CHECKS], apart.limits(folder))
+        found = sandbox.results(examined, [name for name, _ in CHECKS], sandbox.limits(folder))
         return [replace(result, detail=_public(result.detail, folder, path)) for result in found]
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
-from ddnn_traces.regression import ERRORS, Regression
-from ddnn_traces.regression import words as sentences
+from ddnn_traces.regression import ERRORS, Regression, sentences
 from ddnn_traces.report.charts import cheng, gao, regression, zerwas
+from ddnn_traces.report.number_text import count, digits, number_of, percent, size, span, words, yes_no
 from ddnn_traces.report.section import ROWS_AT_FIRST, Chapter, Column, Section, Source, Table, numbers, texts
-from ddnn_traces.report.words import count, digits, number_of, percent, size, span, words, yes_no
 from ddnn_traces.text import counted
 
 EXCLUDED = 80  # runs whose reason is stated

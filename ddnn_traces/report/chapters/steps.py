@@ -8,8 +8,8 @@ import polars as pl
 
 from ddnn_traces.report.chapters.volume import NO_SERVER, no_phases
 from ddnn_traces.report.charts import farhat, gao, wire
+from ddnn_traces.report.number_text import count, digits, number_of, percent, rate, size, span, words, yes_no
 from ddnn_traces.report.section import NO_FLOWS, NO_LOG, ROWS_AT_FIRST, Chapter, Column, Section, Source, numbers, texts
-from ddnn_traces.report.words import count, digits, number_of, percent, rate, size, span, words, yes_no
 from ddnn_traces.text import counted
 
 # of a run

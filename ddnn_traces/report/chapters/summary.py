@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import polars as pl
 
 from ddnn_traces.report.charts import wire
+from ddnn_traces.report.number_text import number_of, percent, rate, size, span
 from ddnn_traces.report.section import NO_FLOWS, Chapter, Results, Section, Source
-from ddnn_traces.report.words import number_of, percent, rate, size, span
 from ddnn_traces.text import counted
 
 #: Rows of the chart of all runs together, about; windows and pairs of a run, at most and at least.

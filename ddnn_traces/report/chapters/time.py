@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from ddnn_traces.report.charts import farhat, zerwas
+from ddnn_traces.report.number_text import count, number_of, pair, percent, rate, span, text
 from ddnn_traces.report.section import NO_FLOWS, ROWS_AT_FIRST, Chapter, Column, Section, Source, numbers, texts
-from ddnn_traces.report.words import count, number_of, pair, percent, rate, span, text
 from ddnn_traces.text import counted
 
 # of a run

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from ddnn_traces.report.number_text import count, number_of, percent, size, words
 from ddnn_traces.report.section import Chapter, Column, Section, Source, numbers, texts
-from ddnn_traces.report.words import count, number_of, percent, size, words
 from ddnn_traces.text import counted
 
 chapter = Chapter("trust", "Can it be trusted")

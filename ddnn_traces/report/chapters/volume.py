@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from ddnn_traces.report.charts import farhat, zerwas
+from ddnn_traces.report.number_text import count, counts, percent, size, span, words, yes_no
 from ddnn_traces.report.section import NO_FLOWS, ROWS_AT_FIRST, Chapter, Section, Source, numbers, texts
-from ddnn_traces.report.words import count, counts, percent, size, span, words, yes_no
 from ddnn_traces.text import counted
 
 MODEL_BARS = 60

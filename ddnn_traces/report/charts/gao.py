@@ -11,7 +11,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from ddnn_traces.query import sweep
+from ddnn_traces.query import sweep_queries
 from ddnn_traces.report.charts import style
 from ddnn_traces.report.charts.panels import run_panels
 from ddnn_traces.store.whole_files import whole_file
@@ -57,7 +57,7 @@ _Charts = dict[str, tuple[Any, str]]
 
 
 def _of_thesis(out: Path) -> _Charts:
-    results, seeds = sweep.run(out, "sharing_results"), sweep.run(out, "seed_results")
+    results, seeds = sweep_queries.run(out, "sharing_results"), sweep_queries.run(out, "seed_results")
     charts: _Charts = {}
     if results.is_empty():
         return charts
@@ -77,11 +77,11 @@ def _of_thesis(out: Path) -> _Charts:
             )
             charts[f"application_ratio_{ratio:g}"] = (panels(rows, dots, "expected_total_utilization"), description)
     charts["operating_boundary"] = (
-        operating_boundary(sweep.run(out, "operating_boundary")),
+        operating_boundary(sweep_queries.run(out, "operating_boundary")),
         "Change of iteration time and of durations of flows, by the expected utilization of the links",
     )
-    durations, gains = sweep.run(out, "flow_duration_cdf"), sweep.run(out, "flow_gains")
-    periods = sweep.run(out, "all_reduce_periods")
+    durations, gains = sweep_queries.run(out, "flow_duration_cdf"), sweep_queries.run(out, "flow_gains")
+    periods = sweep_queries.run(out, "all_reduce_periods")
     for value in durations["compute_to_network"].unique().sort():
         is_it = pl.col("compute_to_network") == value
         charts[f"duration_cdf_{value:g}"] = (duration_cdf(durations.filter(is_it)), "Durations of small flows")
@@ -94,10 +94,10 @@ def _of_thesis(out: Path) -> _Charts:
 def _progressions(out: Path) -> _Charts:
     """Of the cells of figures 5.20 to 5.23, ratio 4 and 2 with 92 flows/s, where the sweep has them."""
     charts: _Charts = {}
-    cells = sweep.run(out, "progression_cells")
+    cells = sweep_queries.run(out, "progression_cells")
     for cell, ratio, rate, priority in cells.iter_rows():
         name = f"progression_{ratio:g}_{rate:g}_{priority}"
-        rows = sweep.run(out, "progression", number=cell, receiver=0)
+        rows = sweep_queries.run(out, "progression", number=cell, receiver=0)
         charts[name] = (
             progression(rows),
             f"Transfers to worker 0 and its computation in the first {_SHOWN_S} s of cell {cell}",

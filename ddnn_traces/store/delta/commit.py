@@ -21,7 +21,7 @@ from typing import Any
 
 from ddnn_traces.errors import StorageError, UsageError
 from ddnn_traces.store import object_store, schema
-from ddnn_traces.store.delta.dataset import FILES, LAST, THREADS, Head, StoredDataset, TableFile, files_of
+from ddnn_traces.store.delta.delta_dataset import FILES, LAST, THREADS, Head, StoredDataset, TableFile, files_of
 
 #: How often a commit begins again because another writer was faster.
 ATTEMPTS = 20

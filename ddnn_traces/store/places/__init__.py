@@ -44,7 +44,7 @@ def find(where: str | Path, runs: Sequence[str] | None = None, cache: Path | Non
 def writer_of(out: str | Path, wait: bool = True, report: Callable[[str], None] = lambda _: None) -> Writer:
     """The writer of a dataset in a folder or at the URL of an object store. Raises UsageError."""
     if isinstance(out, str) and "://" in out:
-        from ddnn_traces.store.delta.writer import StoreWriter
+        from ddnn_traces.store.delta.delta_writer import StoreWriter
 
         return StoreWriter(str(out), wait, report)
     from ddnn_traces.store.writer import DatasetWriter

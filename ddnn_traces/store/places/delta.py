@@ -25,7 +25,7 @@ from ddnn_traces.store.whole_files import sync
 from ddnn_traces.text import counted
 
 if TYPE_CHECKING:
-    from ddnn_traces.store.delta.dataset import Head, StoredDataset, TableFile
+    from ddnn_traces.store.delta.delta_dataset import Head, StoredDataset, TableFile
 
 #: Files up to so many bytes are fetched whole.
 _WHOLE = 256 << 10
@@ -49,7 +49,7 @@ def place(url: str, runs: Sequence[str] | None = None, cache: Path | None = None
     except Exception as error:
         raise object_store.explained(error, url) from error
     with needs_extra("cluster"):
-        from ddnn_traces.store.delta.dataset import StoredDataset
+        from ddnn_traces.store.delta.delta_dataset import StoredDataset
     with object_store.errors(url):
         dataset = StoredDataset(url)
         head = dataset.head()

@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from .catalogue import PROGRAMS
+from .program_list import PROGRAMS
 
 
 def main() -> None:

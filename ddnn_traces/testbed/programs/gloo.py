@@ -18,8 +18,8 @@ import torch.distributed as dist
 from torch import nn
 
 from . import models
-from .catalogue import ALGORITHMS
 from .logs import Recorder
+from .program_list import ALGORITHMS
 
 #: A worker whose peer is gone ends after this time.
 TIMEOUT = timedelta(seconds=60)
@@ -426,7 +426,7 @@ class PairAveraging(Communication):
 
 
 class _ByMpirun(Communication):
-    """An all-reduce whose algorithm the option algorithm chooses, see catalogue.ALGORITHMS."""
+    """An all-reduce whose algorithm the option algorithm chooses, see program_list.ALGORITHMS."""
 
     def truth(self, size: int) -> dict[str, Any]:
         _, topology = ALGORITHMS[self.options.get("algorithm", "ring")]

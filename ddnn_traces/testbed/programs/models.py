@@ -1,6 +1,6 @@
 """Models that train here, small enough for a run in a minute on two cores, and true ones by their gradients' sizes.
 
-catalogue.MODELS states how many parameters each has; a test counts them.
+program_list.MODELS states how many parameters each has; a test counts them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .catalogue import MODELS, WIDTHS, read_profile
+from .program_list import MODELS, WIDTHS, read_profile
 
 SEED = 1
 CLASSES = 10

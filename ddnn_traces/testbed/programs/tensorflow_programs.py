@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from .catalogue import WIDTHS
 from .logs import STEPS_PER_EPOCH, Recorder, write_truth
+from .program_list import WIDTHS
 
 _LEARNING_RATE = 0.05
 _SEED = 1

@@ -5,11 +5,11 @@ generated with measured runs. Also available as ddnn_traces.traffic_model.
 """
 
 from ddnn_traces.traffic.model.document import Document, read, text, write
-from ddnn_traces.traffic.model.fitting import fit, summary
+from ddnn_traces.traffic.model.fit_model import fit, summary
 from ddnn_traces.traffic.model.generation import Job, traffic
 from ddnn_traces.traffic.model.generation import write as generate
 from ddnn_traces.traffic.model.scoring import score, wins
-from ddnn_traces.traffic.tables import flow_list
+from ddnn_traces.traffic.table_writer import flow_list
 
 __all__ = [
     "Document", "Job", "fit", "flow_list", "generate", "read", "score", "summary", "text", "traffic", "wins", "write",

@@ -15,7 +15,7 @@ import numpy as np
 from ddnn_traces.errors import StorageError, UsageError
 from ddnn_traces.store import layout
 from ddnn_traces.text import counted, is_plain_name
-from ddnn_traces.traffic import run_folder, tables
+from ddnn_traces.traffic import pcaps, table_writer
 from ddnn_traces.traffic.collectives import GROUPED, SHAPES, Collective, Round, Transfer, broadcast
 from ddnn_traces.traffic.model import pacing
 from ddnn_traces.traffic.model.document import Document, check
@@ -164,10 +164,11 @@ def write(document: Document, job: Job, out: Path, to: str, report: Callable[[st
     if to == "pcap":
         return _write_captures(document, job, out / job.run_id, report)
     if to == "dataset":
-        tables.check_free(out, job.run_id, replace=False)  # before the work; write_traffic checks again under its lock
-        tables.write_traffic(out, [traffic(document, job)], replace=False)
+        # before the work; write_traffic checks again under its lock
+        table_writer.check_free(out, job.run_id, replace=False)
+        table_writer.write_traffic(out, [traffic(document, job)], replace=False)
     else:
-        tables.write_flow_list(traffic(document, job), out)
+        table_writer.write_flow_list(traffic(document, job), out)
     return out
 
 
@@ -175,7 +176,7 @@ def _write_captures(document: Document, job: Job, folder: Path, report: Callable
     if folder.exists():
         raise UsageError(f"{folder}: is there already; choose another --out or --run-id")
     generated = traffic(document, job)
-    needed = run_folder.folder_bytes(generated)
+    needed = pcaps.folder_bytes(generated)
     there = next(above for above in folder.absolute().parents if above.exists())
     free = shutil.disk_usage(there).free
     if needed > free:
@@ -184,7 +185,7 @@ def _write_captures(document: Document, job: Job, folder: Path, report: Callable
             "--out, or write it --to dataset, which takes far less"
         )
     report(f"writing {counted(int(generated.transfers.packets.sum()), 'packet')}, about {needed:,} bytes, to {folder}")
-    return run_folder.write_folder(folder, generated)
+    return pcaps.write_folder(folder, generated)
 
 
 # --- draws from the document

@@ -19,11 +19,11 @@ import polars as pl
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.traffic.model.document import Document
-from ddnn_traces.traffic.model.fitting import fit_measured
+from ddnn_traces.traffic.model.fit_model import fit_measured
 from ddnn_traces.traffic.model.generation import Job, traffic
 from ddnn_traces.traffic.model.measure import MeasuredRun, measure
 from ddnn_traces.traffic.synthetic import Book, Sampler
-from ddnn_traces.traffic.tables import write_traffic
+from ddnn_traces.traffic.table_writer import write_traffic
 from ddnn_traces.traffic.traffic import Floats, Port, StepTimes, Traffic, packets_of
 
 BASELINES = ("constant_rate", "poisson")

@@ -1,7 +1,7 @@
 """Training on real ns-3, packet by packet: a ring all-reduce beside background flows (Gao 2020, chapter 5).
 
-job.py what is simulated, engine.py ns-3 in a process of its own, results.py what
-comes out, as tables, sweep.py many of them. program/ is the model itself, in C++ and under ns-3's licence.
+ns3_job.py what is simulated, process.py ns-3 in a process of its own, ns3_results.py what
+comes out, as tables, ns3_sweep.py many of them. program/ is the model itself, in C++ and under ns-3's licence.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import polars as pl
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.text import nearest
-from ddnn_traces.traffic.ns3 import engine, results
-from ddnn_traces.traffic.ns3.job import CONDITIONS, Ns3Run
-from ddnn_traces.traffic.ns3.job import job as job
-from ddnn_traces.traffic.ns3.results import Ns3Result
-from ddnn_traces.traffic.run_folder import write_description
+from ddnn_traces.traffic.ns3 import ns3_results, process
+from ddnn_traces.traffic.ns3.ns3_job import CONDITIONS, Ns3Run
+from ddnn_traces.traffic.ns3.ns3_job import job as job
+from ddnn_traces.traffic.ns3.ns3_results import Ns3Result
+from ddnn_traces.traffic.pcaps import write_description
 from ddnn_traces.traffic.simulator import specification
-from ddnn_traces.traffic.tables import check_free, write_traffic
+from ddnn_traces.traffic.table_writer import check_free, write_traffic
 
 
 def run(
@@ -46,7 +46,7 @@ def run(
     values = (specification.read_file(path) if path else {}) | dict(given)
     wanted = job(values)
     specification.check_used([values], CONDITIONS)
-    chosen = engine.find(compiler, debug)
+    chosen = process.find(compiler, debug)
     say(str(chosen))
     folder = pcap / wanted.run_id if pcap else None
     if folder and folder.exists():
@@ -61,15 +61,15 @@ def run(
         check_free(out, wanted.run_id, replace=True)
     result = simulate(wanted, chosen, folder, pcap_hosts)
     if folder:
-        write_description(folder, results.CountedTraffic(result))
+        write_description(folder, ns3_results.CountedTraffic(result))
         say(f"wrote {folder}; next: ddnn-traces ingest {folder} --out DATASET")
     if out:
         shown = result.of_training() if training_only else result
-        write_traffic(out, [results.CountedTraffic(shown)], tables=results.CountedTables)
+        write_traffic(out, [ns3_results.CountedTraffic(shown)], tables=ns3_results.CountedTables)
         say(f"wrote {out}: {wanted.run_id}")
         if (wanted.flows_per_s or wanted.other_jobs) and not training_only:
             say("its tables have all flows, so topology and volumes are of all; --training-only leaves out the others")
-    found = results.summary(result)
+    found = ns3_results.summary(result)
     if not result.is_whole:
         warn(f"{wanted.run_id}: stopped at the time limit of {wanted.time_limit_s:g} s; measured is what is there")
     elif not found["measured_steps"]:
@@ -86,7 +86,9 @@ def _numbers(run: Ns3Run, hosts: Sequence[str]) -> Sequence[int]:
     return [run.labels.index(host) for host in hosts] or range(len(run.labels))
 
 
-def simulate(run: Ns3Run, chosen: engine.Engine, pcap: Path | None = None, pcap_hosts: Sequence[str] = ()) -> Ns3Result:
+def simulate(
+    run: Ns3Run, chosen: process.Engine, pcap: Path | None = None, pcap_hosts: Sequence[str] = ()
+) -> Ns3Result:
     """Simulate a run. pcap: new folder for captures, of the links of all hosts or of those of pcap_hosts.
 
     Raises UsageError and SimulationError.
@@ -94,9 +96,9 @@ def simulate(run: Ns3Run, chosen: engine.Engine, pcap: Path | None = None, pcap_
     captured = [] if pcap is None else _numbers(run, pcap_hosts)
     with tempfile.TemporaryDirectory(prefix="ddnn-traces-ns3-") as folder:
         out = Path(folder)
-        summary = engine.simulate(run, chosen, out, captured)
+        summary = process.simulate(run, chosen, out, captured)
         if pcap is not None:
             pcap.mkdir(parents=True)
             for path in sorted(out.glob("*.pcap")):
                 shutil.move(path, pcap / path.name)
-        return results.read(run, out, summary)
+        return ns3_results.read(run, out, summary)

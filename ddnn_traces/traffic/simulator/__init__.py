@@ -1,8 +1,8 @@
 """The event-driven simulator of data-parallel training (Gao 2020, chapter 4; Chang 2018).
 
-profile.py what a model computes and exchanges, job.py what is simulated, exchange.py a collective on the links.
-engine.py the thesis's event loop, in which an exchange is one event: for a job alone. network.py and loop.py the
-general one, transfer by transfer, for jobs that share links. result.py what comes out, checked, as traffic.
+layers.py what a model computes and exchanges, job.py what is simulated, exchange.py a collective on the links.
+event_loop.py the thesis's event loop, in which an exchange is one event: for a job alone. shared_links.py and loop.py
+the general one, transfer by transfer, for jobs that share links. result.py what comes out, checked, as traffic.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ddnn_traces.traffic.simulator import engine, network, specification
+from ddnn_traces.traffic.simulator import event_loop, shared_links, specification
 from ddnn_traces.traffic.simulator import what_if as what_if
 from ddnn_traces.traffic.simulator.exchange import Phase, all_variants, joined, later, merged, phases, ring, timed
 from ddnn_traces.traffic.simulator.job import SimulatedRun
 from ddnn_traces.traffic.simulator.result import Result
 from ddnn_traces.traffic.simulator.result import summary as summary
 from ddnn_traces.traffic.simulator.result import traffic as traffic
-from ddnn_traces.traffic.tables import write_traffic
+from ddnn_traces.traffic.table_writer import write_traffic
 
 #: Transmissions beyond which those of an exchange between two hosts become one.
 MOST_TRANSMISSIONS = 2_000_000
@@ -70,7 +70,7 @@ def simulate(run: SimulatedRun) -> Result:
 
 def simulate_all(runs: Sequence[SimulatedRun]) -> list[Result]:
     """Simulate runs that share links, transfer by transfer; errors as of simulate."""
-    found, _ = network.simulate(runs)
+    found, _ = shared_links.simulate(runs)
     return [Result(run, *parts) for run, parts in zip(runs, found, strict=True)]
 
 
@@ -80,7 +80,7 @@ def _alone(run: SimulatedRun) -> Result:
     durations = [
         np.array([[phase.duration_ns for phase in found[buffer.bytes]] for buffer in run.buffers]) for found in variants
     ]
-    schedule = engine.simulate(run, durations)
+    schedule = event_loop.simulate(run, durations)
     number = sum(len(phase.transmissions) for found in variants for b in run.buffers for phase in found[b.bytes])
     is_merged = number * run.steps // len(variants) > MOST_TRANSMISSIONS or _is_large_ring(run)
     if is_merged:

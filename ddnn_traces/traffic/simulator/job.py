@@ -11,7 +11,7 @@ import numpy as np
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.traffic.collectives import GROUPED
-from ddnn_traces.traffic.simulator.profile import Buffer, LayerProfile, fuse, parts, thesis
+from ddnn_traces.traffic.simulator.layers import Buffer, LayerProfile, fuse, parts, thesis
 from ddnn_traces.traffic.traffic import HEADER_BYTES, SEGMENT_BYTES, Floats, Ints, Run, packets_of
 
 QUEUES = ("fifo", "priority")

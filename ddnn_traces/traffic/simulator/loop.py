@@ -1,7 +1,7 @@
 """The general event loop: jobs that share links, transfer by transfer. Compiled by numba.
 
-A clock, a heap and a tie-breaking counter, as in engine.py; here the end of each transfer is an event, too. Each time
-the set of transfers changes, their rates become max-min fair again. network.py makes the arrays.
+A clock, a heap and a tie-breaking counter, as in event_loop.py; here the end of each transfer is an event, too. Each
+time the set of transfers changes, their rates become max-min fair again. shared_links.py makes the arrays.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The result of a simulation, checked, as traffic: transfers, steps and events, which tables.py writes."""
+"""The result of a simulation, checked, as traffic: transfers, steps and events, which table_writer.py writes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddnn_traces.errors import SimulationError, UsageError
-from ddnn_traces.traffic.simulator.engine import Schedule, forward
+from ddnn_traces.traffic.simulator.event_loop import Schedule, forward
 from ddnn_traces.traffic.simulator.exchange import Transmissions, link_rates
 from ddnn_traces.traffic.simulator.job import SimulatedRun
 from ddnn_traces.traffic.synthetic import Book, Sampler

@@ -16,7 +16,7 @@ from ddnn_traces.errors import UsageError
 from ddnn_traces.text import nearest
 from ddnn_traces.text_files import read_toml
 from ddnn_traces.traffic.simulator.job import SimulatedRun
-from ddnn_traces.traffic.simulator.profile import LayerProfile, read, read_columns, thesis
+from ddnn_traces.traffic.simulator.layers import LayerProfile, read, read_columns, thesis
 
 _NUMBER = (int, float)
 #: Names of keys and the types of their values.

@@ -26,7 +26,7 @@ from ddnn_traces.store.whole_files import whole_file
 from ddnn_traces.text import counted
 from ddnn_traces.traffic import simulator
 from ddnn_traces.traffic.simulator import specification
-from ddnn_traces.traffic.tables import write_traffic
+from ddnn_traces.traffic.table_writer import write_traffic
 
 #: A line a finished cell, in the order in which they finish.
 JOURNAL = "cells.jsonl"

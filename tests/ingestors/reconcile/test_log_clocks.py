@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ddnn_traces.ingestors.logs import read_logs
 from ddnn_traces.ingestors.reconcile.log_clocks import LogOffset, Traffic, is_off, log_offset, read_traffic
+from ddnn_traces.ingestors.training_logs import read_logs
 from ddnn_traces.messages import Messages
 from ddnn_traces.pcap import numba_engine
 from ddnn_traces.pcap.capture_facts import CELLS, FLOW_FACTS, CaptureFacts, Int64Array, ReadOptions

@@ -15,7 +15,7 @@ import pytest
 from small_runs import A, B, hashes_of, passing, ring, write_captures, write_log
 from tools import CODE
 
-from ddnn_traces.ingestors import pipeline, runs
+from ddnn_traces.ingestors import pipeline, read_runs
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.schedule.tasks import ReadResult, ReadTask, read
 from ddnn_traces.messages import Messages
@@ -92,7 +92,7 @@ def test_tasks_in_another_process_give_the_same_dataset(
 ) -> None:
     here, there = Messages(), Messages()
     pipeline.ingest([str(run)], tmp_path / "here", IngestOptions(jobs=2, **options), here)
-    monkeypatch.setattr(runs, "Threads", OtherProcess)
+    monkeypatch.setattr(read_runs, "Threads", OtherProcess)
     monkeypatch.setattr(OtherProcess, "used", [])
     pipeline.ingest([str(run)], tmp_path / "there", IngestOptions(jobs=2, **options), there)
     assert [task.path.name for task in OtherProcess.used] == ["worker-1.pcap", "worker-2.pcap"]

@@ -1,7 +1,7 @@
 """The thesis's event loop (Gao 2020, figures 4.3 to 4.6): a clock, a heap and a tie-breaking counter.
 
 Here the exchange of a buffer is one event: a job that has its links for itself needs no more, since the time of an
-exchange is known when it begins. Jobs that share links need network.py.
+exchange is known when it begins. Jobs that share links need shared_links.py.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ import numpy as np
 
 from ddnn_traces import cache
 from ddnn_traces.errors import MissingExtra, SimulationError, UsageError
-from ddnn_traces.traffic.ns3.job import BACKGROUND_TOS, TCP_TYPES, TRAINING_TOS, Ns3Run
+from ddnn_traces.traffic.ns3.ns3_job import BACKGROUND_TOS, TCP_TYPES, TRAINING_TOS, Ns3Run
 from ddnn_traces.traffic.simulator.result import SETUP_NS
 from ddnn_traces.traffic.traffic import SNAPLEN, addresses_of
 

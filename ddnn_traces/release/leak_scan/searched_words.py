@@ -28,8 +28,14 @@ from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release.anonymise.identifiers import TIMES, every_value, identifies_no_host, is_role_word
 from ddnn_traces.release.anonymise.key import read_secret
 from ddnn_traces.release.anonymise.mapping import Options
+from ddnn_traces.release.leak_scan.original_captures import (
+    folder_words,
+    hardware_addresses,
+    names_in,
+    pcapng_texts,
+    text_words,
+)
 from ddnn_traces.release.leak_scan.search import Homes, Instants, Moments, Searcher, Secrets
-from ddnn_traces.release.leak_scan.sources import folder_words, hardware_addresses, names_in, pcapng_texts, text_words
 from ddnn_traces.store import schema
 
 #: Shorter names are in too many words to be searched for.

@@ -14,10 +14,10 @@ import polars as pl
 import pyarrow as pa
 
 from ddnn_traces.errors import SimulationError
-from ddnn_traces.traffic.ns3.job import LARGE, SMALL, Ns3Run
-from ddnn_traces.traffic.simulator.engine import Schedule
+from ddnn_traces.traffic.ns3.ns3_job import LARGE, SMALL, Ns3Run
+from ddnn_traces.traffic.simulator.event_loop import Schedule
 from ddnn_traces.traffic.simulator.result import SETUP_NS, Timeline, events, step_times
-from ddnn_traces.traffic.tables import TrafficTables
+from ddnn_traces.traffic.table_writer import TrafficTables
 from ddnn_traces.traffic.traffic import SNAPLEN, Floats, StepTimes, Traffic, addresses_of
 from ddnn_traces.version import __version__
 

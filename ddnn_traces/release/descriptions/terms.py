@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ddnn_traces.errors import needs_extra
 from ddnn_traces.release import facts
-from ddnn_traces.release.anonymise import description
+from ddnn_traces.release.anonymise import method_text
 from ddnn_traces.store import schema
 from ddnn_traces.text import counted
 
@@ -36,7 +36,7 @@ class Reference(NamedTuple):
 
 def definition(release: facts.Release, table: facts.Table) -> schema.Table:
     """Columns, key and meaning of a table of the release: schemas/, changed by the anonymisation."""
-    return description.released(table.name, release.anonymisation)
+    return method_text.released(table.name, release.anonymisation)
 
 
 def pattern(table: str, split: str | None = None) -> str:

@@ -6,8 +6,8 @@ import polars as pl
 
 from ddnn_traces.report.charts import topology as drawing
 from ddnn_traces.report.charts import zerwas
+from ddnn_traces.report.number_text import count, counts, number_of, percent, span, words, yes_no
 from ddnn_traces.report.section import NO_FLOWS, Chapter, Column, Section, Source, numbers, texts
-from ddnn_traces.report.words import count, counts, number_of, percent, span, words, yes_no
 from ddnn_traces.text import counted
 
 MOST_HOSTS = 32  # of a heatmap

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from ddnn_traces.errors import DdnnTracesError
 from ddnn_traces.query import catalogue, checks
 from ddnn_traces.release import facts
-from ddnn_traces.release.verify import footer
+from ddnn_traces.release.verify import footer_checks
 from ddnn_traces.release.verify.examined import (
     AGAIN,
     ASK,
@@ -341,7 +341,7 @@ def _encoding(examined: Examined, file: facts.TableFile, _table: str, parquet: p
                 lacking = ", ".join(what for what, there in has.items() if not there)
                 return f"its column {shown(column.path_in_schema)} lacks {lacking}; {ASK}"
     try:
-        hidden = footer.hidden_bytes(examined.content / file.path)
+        hidden = footer_checks.hidden_bytes(examined.content / file.path)
     except (IndexError, KeyError, ValueError) as error:
         hidden = f"has a footer that cannot be read whole ({shown(repr(error))})"
     return f"{hidden}; {ASK}" if hidden else ""

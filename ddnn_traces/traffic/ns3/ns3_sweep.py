@@ -24,13 +24,13 @@ from ddnn_traces.errors import DdnnTracesError
 from ddnn_traces.messages import Messages
 from ddnn_traces.store.whole_files import is_running, whole_file, whole_folder
 from ddnn_traces.text import counted
-from ddnn_traces.traffic.ns3 import engine, results
-from ddnn_traces.traffic.ns3.job import ALL_KEYS, CONDITIONS, Ns3Run, job
-from ddnn_traces.traffic.ns3.results import CountedTraffic, Ns3Result
+from ddnn_traces.traffic.ns3 import ns3_results, process
+from ddnn_traces.traffic.ns3.ns3_job import ALL_KEYS, CONDITIONS, Ns3Run, job
+from ddnn_traces.traffic.ns3.ns3_results import CountedTraffic, Ns3Result
 from ddnn_traces.traffic.simulator import specification, sweep
 from ddnn_traces.traffic.simulator.closed_forms import COMPUTE_TO_NETWORK, FLOW_MB, FLOW_RATES, Ring
 from ddnn_traces.traffic.simulator.sweep import DATASET, Row
-from ddnn_traces.traffic.tables import write_traffic
+from ddnn_traces.traffic.table_writer import write_traffic
 
 #: The thesis's campaign (Gao 2020, section 5.4.4).
 THESIS: dict[str, Any] = {
@@ -60,7 +60,7 @@ def run(
     values = _specified(path)
     cells = list(specification.cells(values, ALL_KEYS))
     specification.check_used(cells, CONDITIONS)
-    chosen = engine.find(compiler, debug)
+    chosen = process.find(compiler, debug)
     messages.info(
         f"{chosen}; {counted(len(cells), 'cell')} into {out}, finished ones are kept: the same command goes on"
     )
@@ -71,7 +71,7 @@ def run(
         frame = sweep.sweep_and_say(values, out, jobs, messages, simulation)
     finally:
         _remove_under_way(out / CELLS)
-    if "ended" in frame.columns and (stopped := frame.filter(ended=results.TIME_LIMIT)).height:
+    if "ended" in frame.columns and (stopped := frame.filter(ended=ns3_results.TIME_LIMIT)).height:
         messages.warn(
             f"{counted(len(stopped), 'cell')} of {len(frame):,} stopped at time_limit_s, measured is what is there; "
             f"the first: {_values(values, stopped.row(0, named=True))}"
@@ -85,7 +85,7 @@ def run(
     if dataset:
         names = sweep.named(values, frame, ALL_KEYS)
         runs = (cell.traffic(*pair, training_only) for pair in zip(done.values(), names, strict=True))
-        write_traffic(out / DATASET, runs, tables=results.CountedTables)
+        write_traffic(out / DATASET, runs, tables=ns3_results.CountedTables)
     return frame
 
 
@@ -114,7 +114,7 @@ def _remove_under_way(folder: Path) -> None:
 class Cell:
     """Simulates cells into folders of their own below `above`. keeps: what ns-3 wrote, from which a run is made."""
 
-    engine: engine.Engine
+    engine: process.Engine
     above: Path
     keeps: bool
 
@@ -135,18 +135,18 @@ class Cell:
         with whole_folder(folder) as half_written:
             written = half_written / _OF_NS3
             written.mkdir()
-            result = results.read(wanted, written, engine.simulate(wanted, self.engine, written))
+            result = ns3_results.read(wanted, written, process.simulate(wanted, self.engine, written))
             for name, table in tables(result).items():
                 table.write_parquet(half_written / f"{name}.parquet")
             if not self.keeps:
                 shutil.rmtree(written)
-        return _facts(cell, wanted) | results.summary(result)
+        return _facts(cell, wanted) | ns3_results.summary(result)
 
     def traffic(self, cell: Row, named: Row, training_only: bool) -> CountedTraffic:
         """A finished cell as traffic, from what ns-3 wrote. named: the cell with the name of its run."""
         written = self.folder(cell) / _OF_NS3
-        summary = json.loads((written / engine.SUMMARY).read_text(encoding="utf-8"))
-        result = results.read(job(named), written, summary)
+        summary = json.loads((written / process.SUMMARY).read_text(encoding="utf-8"))
+        result = ns3_results.read(job(named), written, summary)
         return CountedTraffic(result.of_training() if training_only else result)
 
 

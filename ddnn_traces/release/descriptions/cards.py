@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ddnn_traces.release import facts
-from ddnn_traces.release.anonymise import description
-from ddnn_traces.release.descriptions import croissant, shared
+from ddnn_traces.release.anonymise import method_text
+from ddnn_traces.release.descriptions import croissant, terms
 from ddnn_traces.release.descriptions.citation import bibtex_entry
 from ddnn_traces.store import layout, schema
 from ddnn_traces.text import counted, one_line
@@ -31,7 +31,7 @@ _MOST_RUNS, _MOST_LETTERS, _MOST_ACROSS = 100, 36, 9
 
 def card(release: facts.Release) -> str:
     """README.md, the dataset card. Raises MissingExtra."""
-    return f"---\n{shared.yaml_text(front_matter(release))}---\n\n{_body(release)}"
+    return f"---\n{terms.yaml_text(front_matter(release))}---\n\n{_body(release)}"
 
 
 def front_matter(release: facts.Release) -> dict[str, Any]:
@@ -42,16 +42,16 @@ def front_matter(release: facts.Release) -> dict[str, Any]:
     for table in release.tables:
         config = {"config_name": table.name, "data_files": _data_files(release, table)}
         configs.append(config | ({"default": True} if table.name == main else {}))
-        columns = shared.definition(release, table).columns
+        columns = terms.definition(release, table).columns
         types = [{"name": column.name, "dtype": column.types.hub} for column in columns]
         features.append({"config_name": table.name, "features": types})
-    return shared.given(
+    return terms.given(
         {
             **_licence(about.licence),
             "pretty_name": about.title,
             "language": ["en"],
             "tags": list(
-                dict.fromkeys([*shared.keywords(release), "tabular", "network-traffic", "distributed-training"])
+                dict.fromkeys([*terms.keywords(release), "tabular", "network-traffic", "distributed-training"])
             ),
             "size_categories": [_size(sum(table.rows for table in release.tables))],
             "configs": configs,
@@ -63,8 +63,8 @@ def front_matter(release: facts.Release) -> dict[str, Any]:
 def _data_files(release: facts.Release, table: facts.Table) -> list[dict[str, str]]:
     """The files of each split; without splits, all are train, which is the Hub's default."""
     there = [split for split, runs in release.splits.items() if table.runs.keys() & set(runs)]
-    return [{"split": split, "path": shared.pattern(table.name, split)} for split in there] or [
-        {"split": "train", "path": shared.pattern(table.name)}
+    return [{"split": split, "path": terms.pattern(table.name, split)} for split in there] or [
+        {"split": "train", "path": terms.pattern(table.name)}
     ]
 
 
@@ -91,7 +91,7 @@ def _example(release: facts.Release) -> str | None:
 def _body(release: facts.Release) -> str:
     about = release.about
     shifted = ", all shifted by one secret offset" if release.anonymisation.times == "shifted" else ""
-    size = shared.readable_size(release.files)
+    size = terms.readable_size(release.files)
     flagged = ", ".join(code(run) for run in sorted(release.flagged))
     captures = (
         f"`{layout.CAPTURES}/RUN/`: the captures with their logs, cut down to headers "
@@ -99,7 +99,7 @@ def _body(release: facts.Release) -> str:
     )
     parts = [
         f"# {plain(about.title)}\n",
-        f"{markdown(shared.summary(release))}\n",
+        f"{markdown(terms.summary(release))}\n",
         f"Version {plain(about.version)}, {plain(about.published)}, {size}, licence {plain(about.licence)} "
         f"([{layout.LICENCE}]({layout.LICENCE})). What was done to the data, and their limits: "
         f"[{layout.DATASHEET}]({layout.DATASHEET}).\n",
@@ -122,7 +122,7 @@ def _body(release: facts.Release) -> str:
         "## Runs\n",
         _runs(release),
         "## Cite\n",
-        f"{plain(shared.citation(about))}\n",
+        f"{plain(terms.citation(about))}\n",
         block("bibtex", bibtex_entry(about)),
         *_papers(about),
         *_samples(release),
@@ -150,7 +150,7 @@ def _by_croissant(release: facts.Release, name: str) -> str:
     records, *others = (one.name for one in croissant.record_sets(release) if one.table.name == name)
     which = "  # of the first file; each has a record set" if others else ""
     load, at_hand = "import mlcroissant\n", ""
-    if shared.files_url(release.about):
+    if terms.files_url(release.about):
         load = (
             f"import json\nfrom pathlib import Path\n\nimport mlcroissant\n\n"
             f'document = json.loads(Path("{layout.CROISSANT}").read_text())\n'
@@ -164,8 +164,8 @@ def _by_croissant(release: facts.Release, name: str) -> str:
 def _tables(release: facts.Release) -> str:
     rows = []
     for item in release.tables:
-        defined = shared.definition(release, item)
-        numbers = f"{item.rows:,}", str(len(defined.columns)), shared.readable_size(item.files)
+        defined = terms.definition(release, item)
+        numbers = f"{item.rows:,}", str(len(defined.columns)), terms.readable_size(item.files)
         rows.append([f"`{item.name}`", plain(defined.row), *numbers])
     return table(("table", "a row is", "rows", "columns", "size"), rows)
 
@@ -214,7 +214,7 @@ def _samples(release: facts.Release) -> list[str]:
         rows = release.samples.get(item.name, ())
         if not rows:
             continue
-        names = [column.name for column in shared.definition(release, item).columns]
+        names = [column.name for column in terms.definition(release, item).columns]
         cells = [[_value(row.get(name)) for name in names] for row in rows]
         heads = [f"`{name}`" for name in names]
         if len(names) <= _MOST_ACROSS:
@@ -248,7 +248,7 @@ def _value(value: object) -> str:
 
 def _papers(about: facts.About) -> list[str]:
     """The papers to cite with the data."""
-    papers = ((paper.authors, paper.title, paper.year, shared.paper_url(paper)) for paper in about.papers)
+    papers = ((paper.authors, paper.title, paper.year, terms.paper_url(paper)) for paper in about.papers)
     lines = [". ".join(plain(part) for part in parts if part) for parts in papers]
     return [_bullets(lines, "The papers:\n\n")] if lines else []
 
@@ -260,7 +260,7 @@ def dictionary(release: facts.Release) -> str:
     """DICTIONARY.md: every column of every table, for readers."""
     head = (
         f"# Data dictionary of {plain(release.about.title)}, version {plain(release.about.version)}\n\n"
-        f"{''.join(f'{sentence} ' for sentence in shared.unmeasured(release))}"
+        f"{''.join(f'{sentence} ' for sentence in terms.unmeasured(release))}"
         "Every column of every table: what it means, how exact it is, and what became of it in this release. The same "
         f"for programs: [{layout.CROISSANT}]({layout.CROISSANT}), [{layout.DATA_PACKAGE}]({layout.DATA_PACKAGE}), and "
         "the metadata of each column in the Parquet files.\n\n"
@@ -271,14 +271,14 @@ def dictionary(release: facts.Release) -> str:
 
 
 def _table_of_columns(release: facts.Release, item: facts.Table) -> str:
-    defined, original = shared.definition(release, item), schema.table(item.name)
+    defined, original = terms.definition(release, item), schema.table(item.name)
     done = release.anonymisation
     rows = [
         [
             *_identity(column),
             _sentence(column.meaning) + f" Source: {plain(column.source)}.",
             _sentence(column.inaccuracy),
-            _sentence(description.change(column, done) or _UNCHANGED.get(column.identifies, "unchanged")),
+            _sentence(method_text.change(column, done) or _UNCHANGED.get(column.identifies, "unchanged")),
         ]
         for column in original.columns
     ]
@@ -347,11 +347,11 @@ def _bullets(lines: list[str], head: str = "") -> str:
 def _composition(release: facts.Release) -> str:
     """Tables, runs by origin, synthetic and flagged ones by name, hosts, windows, captures."""
     rows = [
-        [f"`{item.name}`", plain(shared.definition(release, item).row), f"{item.rows:,}", f"{len(item.files)}"]
+        [f"`{item.name}`", plain(terms.definition(release, item).row), f"{item.rows:,}", f"{len(item.files)}"]
         for item in release.tables
     ]
-    parts = [shared.contents(release) + "\n", table(("table", "a row is", "rows", "files"), rows)]
-    sources = shared.sources(release)
+    parts = [terms.contents(release) + "\n", table(("table", "a row is", "rows", "files"), rows)]
+    sources = terms.sources(release)
     parts += [f"Runs from {plain(source)}: {len(runs)}.\n" for source, runs in sources.items()]
     if synthetic := sources.get("synthetic"):
         names = ", ".join(code(run) for run in synthetic)
@@ -402,7 +402,7 @@ def _inaccuracies(release: facts.Release) -> str:
     for item in release.tables:
         rows = [
             [f"`{column.name}`", plain(column.inaccuracy)]
-            for column in shared.definition(release, item).columns
+            for column in terms.definition(release, item).columns
             if column.inaccuracy
         ]
         if rows:
@@ -411,12 +411,12 @@ def _inaccuracies(release: facts.Release) -> str:
 
 
 def _distribution(about: facts.About) -> str:
-    where, missing = shared.address(about), shared.recommended(about)
+    where, missing = terms.address(about), terms.recommended(about)
     lines = [
         f"Licence: {plain(about.licence)} (`{layout.LICENCE}`).",
         f"Published: {plain(about.published)}" + (f" by {plain(about.publisher)}." if about.publisher else "."),
         f"Where: {plain(where)}." if where else "The publisher gave no information on the address.",
-        f"Cite as: {plain(shared.citation(about))}",
+        f"Cite as: {plain(terms.citation(about))}",
         *([f"Recommended, and not given by the publisher: {'; '.join(missing)}."] if missing else []),
     ]
     return _bullets(lines)

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddnn_traces.ingestors.description import Description, describe
-from ddnn_traces.ingestors.logs import TrainingLog
 from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.reconcile.log_clocks import LogClock, estimate_clock
-from ddnn_traces.ingestors.reconcile.tables import RunFacts
+from ddnn_traces.ingestors.reconcile.run_tables import RunFacts
+from ddnn_traces.ingestors.run_description import Description, describe
 from ddnn_traces.ingestors.schedule.tasks import ReadResult, ReadTask, Scheduler
 from ddnn_traces.ingestors.schedule.threads import Threads
 from ddnn_traces.ingestors.sources import RunInput
+from ddnn_traces.ingestors.training_logs import TrainingLog
 from ddnn_traces.jobs import available_cpus
 from ddnn_traces.messages import Messages
 from ddnn_traces.pcap.capture_facts import STDIN, CaptureFacts, ReadOptions

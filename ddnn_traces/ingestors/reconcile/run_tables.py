@@ -19,11 +19,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ddnn_traces.ingestors.description import Description, PacketNeeds
 from ddnn_traces.ingestors.reconcile.described import DescribedTables, connect, rows_of, running
 from ddnn_traces.ingestors.reconcile.host_clocks import host_offsets
 from ddnn_traces.ingestors.reconcile.log_clocks import LogClock
 from ddnn_traces.ingestors.reconcile.vantage import find_vantages, number_series, order_of_files
+from ddnn_traces.ingestors.run_description import Description, PacketNeeds
 from ddnn_traces.pcap.capture_facts import (
     CELLS,
     DUPLICATE_VANTAGE,

@@ -10,7 +10,7 @@ import numpy as np
 from ddnn_traces.errors import SimulationError, UsageError
 from ddnn_traces.traffic.collectives import Round, Transfer
 from ddnn_traces.traffic.simulator import loop
-from ddnn_traces.traffic.simulator.engine import Schedule
+from ddnn_traces.traffic.simulator.event_loop import Schedule
 from ddnn_traces.traffic.simulator.exchange import Transmissions, all_variants, phases
 from ddnn_traces.traffic.simulator.job import SimulatedRun
 from ddnn_traces.traffic.traffic import SEGMENT_BYTES, Floats, Ints

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from ddnn_traces.errors import StorageError, UsageError
 from ddnn_traces.store import checksums, hashes, layout, object_store, schema
 from ddnn_traces.store.delta.commit import commit
-from ddnn_traces.store.delta.dataset import FILES, LAST, Head, StoredDataset, TableFile
+from ddnn_traces.store.delta.delta_dataset import FILES, LAST, Head, StoredDataset, TableFile
 from ddnn_traces.store.layout import MARKER
 from ddnn_traces.store.parquet import partition
 from ddnn_traces.store.writer import Writer, schema_version, write_rows

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddnn_traces.ingestors.closing_lines import closing_lines
-from ddnn_traces.ingestors.logs import TrainingLog, natural_order, read_logs
 from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.ingestors.sources import RunInput, host_stem, role_of
+from ddnn_traces.ingestors.training_logs import TrainingLog, natural_order, read_logs
 from ddnn_traces.messages import Messages
 from ddnn_traces.pcap.interface_statistics import Counters
 

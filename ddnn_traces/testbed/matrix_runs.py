@@ -15,10 +15,10 @@ from typing import Any
 
 from ddnn_traces.errors import DdnnTracesError
 from ddnn_traces.testbed import conditions, launch, network, run_folder
-from ddnn_traces.testbed.background import background
 from ddnn_traces.testbed.capture import Capture, captures
 from ddnn_traces.testbed.hosts import Host, clock_of, machines, time_service
 from ddnn_traces.testbed.matrix import Matrix, Run
+from ddnn_traces.testbed.side_traffic import background
 
 _NO_SPACE = os.strerror(errno.ENOSPC)
 #: Tells what happened to a run: its name, "made", "there", "rejected" or "failed" (nothing is written), and why.
