@@ -25,10 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from ddnn_traces.errors import CaptureError, UsageError
-from ddnn_traces.ingestors.closing_lines import is_counter_log
 from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.ingestors.reconcile.log_clocks import LogClock, LogOffset
-from ddnn_traces.ingestors.run_description import PacketNeeds
+from ddnn_traces.ingestors.run_description import PacketNeeds, is_counter_log
 from ddnn_traces.ingestors.sources import RunInput, find_runs
 from ddnn_traces.pcap.capture_facts import STDIN, CaptureFacts
 from ddnn_traces.pcap.streams import digests_of, errors, forget_listing, is_local, url_of

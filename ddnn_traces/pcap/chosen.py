@@ -23,14 +23,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ddnn_traces.errors import CaptureError, UsageError
-from ddnn_traces.pcap.capture_facts import PACKETS, CaptureFacts, Int64Array, ReadOptions
+from ddnn_traces.pcap.capture_facts import PACKETS, CaptureFacts, Int64Array, ReadOptions, Spill
 from ddnn_traces.pcap.capture_file import CaptureFile
 from ddnn_traces.pcap.compiled import copy as copying
 from ddnn_traces.pcap.compiled import flow_table as table
 from ddnn_traces.pcap.compiled.scan import FULL, INTERFACE_COLUMNS, Framing
 from ddnn_traces.pcap.records import RecordReader, reader_of, split_header
 from ddnn_traces.pcap.scanner import Scanner
-from ddnn_traces.pcap.spill import Spill
 from ddnn_traces.store import hashes
 
 _ONE_WINDOW_NS = 1 << 62

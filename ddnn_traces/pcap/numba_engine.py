@@ -9,14 +9,13 @@ import numpy as np
 
 from ddnn_traces.capture_format import PCAP_HEADER_BYTES
 from ddnn_traces.pcap import parts
-from ddnn_traces.pcap.capture_facts import PACKETS, CaptureFacts, ReadOptions
+from ddnn_traces.pcap.capture_facts import PACKETS, CaptureFacts, CellSpill, ReadOptions, Spill
 from ddnn_traces.pcap.capture_file import CaptureFile, PcapHeader
 from ddnn_traces.pcap.compiled import is_cached
 from ddnn_traces.pcap.compiled import scan as loop
 from ddnn_traces.pcap.compiled.scan import Framing
 from ddnn_traces.pcap.records import pcap_framing, reader_of, split_header
 from ddnn_traces.pcap.scanner import Scanner
-from ddnn_traces.pcap.spill import CellSpill, Spill
 from ddnn_traces.pcap.streams import opened
 from ddnn_traces.store import hashes
 

@@ -19,6 +19,7 @@ from ddnn_traces.pcap.capture_facts import (
     CaptureFacts,
     Int64Array,
     ReadOptions,
+    Spill,
 )
 from ddnn_traces.pcap.compiled import flow_table as table
 from ddnn_traces.pcap.compiled import fragments, headers
@@ -28,7 +29,6 @@ from ddnn_traces.pcap.compiled.flow_table import Options, State
 from ddnn_traces.pcap.compiled.join import join
 from ddnn_traces.pcap.compiled.scan import Framing
 from ddnn_traces.pcap.flow_counters import COUNTERS
-from ddnn_traces.pcap.spill import Spill
 
 # Rows of the tables, to begin with.
 FLOWS_AT_FIRST = 4096

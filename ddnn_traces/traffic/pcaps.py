@@ -1,8 +1,8 @@
 """Traffic as a run folder, which ingest reads: a pcap a host, training logs, phases of the steps, run.toml.
 
 ingest makes of the folder the same as table_writer.py writes of the same traffic. Packets are cut to SNAPLEN bytes;
-payload is zeros. Sequence and acknowledgement numbers follow what was sent; TCP checksums are left 0, since a capture that
-is cut cannot show whether they are right.
+payload is zeros. Sequence and acknowledgement numbers follow what was sent; TCP checksums are left 0, since a capture
+that is cut cannot show whether they are right.
 """
 
 from __future__ import annotations

@@ -41,11 +41,18 @@ import pyarrow as pa
 
 from ddnn_traces.capture_format import PCAP_HEADER_BYTES, PCAPNG
 from ddnn_traces.errors import EngineError
-from ddnn_traces.pcap.capture_facts import ENCAPSULATIONS, FLOW_FACTS, PACKETS, CaptureFacts, ReadOptions
+from ddnn_traces.pcap.capture_facts import (
+    ENCAPSULATIONS,
+    FLOW_FACTS,
+    PACKETS,
+    CaptureFacts,
+    CellSpill,
+    ReadOptions,
+    Spill,
+)
 from ddnn_traces.pcap.capture_file import CaptureFile, PcapHeader
 from ddnn_traces.pcap.interface_statistics import StatisticsFinder
 from ddnn_traces.pcap.link_types import OF_WIRESHARK
-from ddnn_traces.pcap.spill import CellSpill, Spill
 from ddnn_traces.pcap.tshark.dissect import SHOWN, Skipped, captured_bytes, dissect, encapsulation_type, time_ns
 from ddnn_traces.pcap.tshark.flows import FlowTable, Record
 
