@@ -145,7 +145,7 @@ def test_tunnels_that_are_not_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("block", mostly_long([64, 4099], 64))
-@pytest.mark.parametrize("name", ["plain", "gzip", "pcapng"])
+@pytest.mark.parametrize("name", mostly_long(["plain", "gzip", "pcapng"], "plain", "gzip"))
 def test_records_that_blocks_cut(name: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And only the parts of a plain pcap that have wanted records are read again."""
     packets = [packet.record for packet in [*exchange([(A, B)], 300), *exchange([(A, C)], 5)]]
@@ -457,6 +457,14 @@ def test_a_bare_capture(tmp_path: Path) -> None:
 # --- wrong calls
 
 
+@pytest.fixture(scope="module")
+def both_ends(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of one run. Not to be changed."""
+    folder = tmp_path_factory.mktemp("both-ends")
+    ingest(folder, MIXES["both ends"]).close()
+    return folder / "dataset"
+
+
 @pytest.mark.parametrize(
     ("selection", "message"),
     [
@@ -473,9 +481,9 @@ def test_a_bare_capture(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_selection_is_one_line_with_the_next_step(
-    selection: dict[str, Any], message: str, run: Path, tmp_path: Path
+    selection: dict[str, Any], message: str, both_ends: Path, tmp_path: Path
 ) -> None:
-    with ddnn_traces.open(tmp_path / "dataset") as dataset, pytest.raises(UsageError, match=message) as error:
+    with ddnn_traces.open(both_ends) as dataset, pytest.raises(UsageError, match=message) as error:
         cut(dataset, tmp_path / "cut.pcap", **selection)
     assert "\n" not in str(error.value) and not (tmp_path / "cut.pcap").exists()
 

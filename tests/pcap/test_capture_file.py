@@ -441,6 +441,7 @@ def test_short_reads_fill_whole_blocks() -> None:
 
 
 @pytest.mark.parametrize("kind", STREAMS)
+@pytest.mark.long_after(2)
 def test_file_as_standard_input(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "capture"
     path.write_bytes(STREAMS[kind])
@@ -459,6 +460,7 @@ def test_damage_on_standard_input() -> None:
 
 
 @pytest.mark.parametrize("kind", STREAMS)
+@pytest.mark.long_after(2)
 def test_pipe_that_stays_open_does_not_hold_the_reader(kind: str) -> None:
     """The reader has enough, while the thread waits for more."""
     noise = random.Random(7).randbytes(100_000)
