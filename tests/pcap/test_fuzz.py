@@ -13,7 +13,7 @@ import pytest
 
 from ddnn_traces.pcap.compiled.headers import KINDS
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_frames_without_a_whole_ip_header_are_cut_short(snaplen: int) -> None:
 
 def test_each_link_type_has_a_capture_and_a_row_in_the_docs() -> None:
     numbers = {link.number for link in LINK_TYPES}
-    page = (Path(__file__).parents[3] / "docs" / "packets.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "packets.md").read_text()
     table = page.partition("| link type |")[2].partition("\n\n")[0]
     first_cells = " ".join(line.split("|")[1] for line in table.splitlines()[2:])
     assert numbers == set(LINKS) == {int(number) for number in re.findall(r"(?<=[( ])\d+(?=[,)])", first_cells)}
