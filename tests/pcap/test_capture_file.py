@@ -379,7 +379,7 @@ def test_thread_waits_for_a_slow_reader() -> None:
 READER = """
 import hashlib, sys
 from ddnn_traces.errors import UsageError
-from ddnn_traces.ingestors import capture_file
+from ddnn_traces.pcap import capture_file
 capture_file.BLOCK_BYTES = 40_000
 try:
     file = capture_file.CaptureFile(capture_file.STDIN, lambda size: progress.append(size))
