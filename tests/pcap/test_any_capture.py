@@ -371,7 +371,7 @@ def summed(cells: np.ndarray) -> dict[tuple[int, ...], list[int]]:
     return sums
 
 
-# --- common packets, which have a loop of their own (compiled/common.py), and one that is not common among them
+# --- common packets, which have a loop of their own (compiled/fast_path.py), and one that is not common among them
 
 TRAIN = 30  # packets of each flow; at first all are samples, which are not common, and fewer with each one
 

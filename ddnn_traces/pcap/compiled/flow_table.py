@@ -104,7 +104,7 @@ class State(NamedTuple):
     (uint64). Rows: keys, flows and details a connection each, open_cells a flow that has a cell in the current window
     (total[WINDOW]), holes those of all flows, cells, packets and samples by their counts in total,
     skipped a reason each (packets, wire bytes); tunnels as a flow table of their own; recent: flows by the bytes of
-    their packets, as in common.py; the others as in headers.py and fragments.py."""
+    their packets, as in fast_path.py; the others as in headers.py and fragments.py."""
 
     slots: npt.NDArray[np.int32]
     keys: npt.NDArray[np.uint64]
