@@ -239,7 +239,7 @@ def test_command(command: RunCommand, sample_dataset: Dataset, tmp_path: Path) -
     assert problems(json.loads(gzip.decompress((tmp_path / "t.json.gz").read_bytes()))) == []
     several = command(*call)
     assert several.returncode == 2
-    assert b"has 20: give --run, of mpi-mlp1" in several.stderr
+    assert b"choose one run with --run; " in several.stderr and b" has 20: mpi-mlp1" in several.stderr
     wrong = command(*call, "--run", RUN.replace("torch", "troch"))
     assert wrong.returncode == 2
     assert f"; did you mean {RUN}".encode() in wrong.stderr
