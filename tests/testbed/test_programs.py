@@ -105,7 +105,7 @@ def forks() -> Iterator[subprocess.Popen[str]]:
 
 def run(case: Case, out: Path, forks: subprocess.Popen[str]) -> Path:
     """Run a case's processes to their end; fails where one of them does."""
-    out.mkdir()
+    out.mkdir(exist_ok=True)  # of an earlier try that failed
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     hosts = 4 + case.servers
@@ -120,6 +120,7 @@ def run(case: Case, out: Path, forks: subprocess.Popen[str]) -> Path:
     assert forks.stdin is not None and forks.stdout is not None
     print(json.dumps([str(out), environments, words]), file=forks.stdin, flush=True)
     answer = forks.stdout.readline()
+    assert answer, f"{PYTHON} ended: has it PyTorch? DDNN_TRACES_TORCH_PYTHON names a Python that does"
     said = [(out / f"said-{rank}").read_text() for rank in range(hosts)]
     assert answer == "False\n", said
     (out / "weights.json").write_text(json.dumps([re.findall("weights (\\w{64})", text)[0] for text in said[:4]]))
