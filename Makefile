@@ -33,7 +33,7 @@ test-all: $(VENV)/.dev
 
 # What repeats test-all in more breadth, or can fail without a change of ours (docs/testing.md).
 test-nightly: $(VENV)/.dev
-	$(PYTEST) $(MORE) -m nightly tests
+	$(PYTEST) $(MORE) -m nightly --ignore tests/release
 	$(MAKE) fuzz
 
 # What the extras publish, explore, ns3 and cluster are needed for (the last on a Dask cluster and Ceph's S3 server); the
