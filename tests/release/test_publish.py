@@ -376,10 +376,10 @@ def test_disks_that_are_too_small(small: Path, tmp_path: Path) -> None:
 def slow_publish(small: Path, out: Path) -> subprocess.Popen[str]:
     """A publish that stays in its first table, once it is there."""
     code = CODE.replace("from ddnn_traces.cli", (
-        "import os\nfrom ddnn_traces.release import tables\nread = tables._read\n"
+        "import os\nfrom ddnn_traces.release import released_tables\nread = released_tables._read\n"
         "def slow(source, progress):\n    for batch in read(source, progress):\n"
         "        os.write(1, b'in\\n')\n        progress.stop.wait(30)\n        yield batch\n"
-        "tables._read = slow\nfrom ddnn_traces.cli"
+        "released_tables._read = slow\nfrom ddnn_traces.cli"
     ))  # fmt: skip
     call = [sys.executable, "-c", code, "publish", str(small), "--out", str(out), *OPTIONS]
     return subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

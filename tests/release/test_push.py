@@ -14,8 +14,8 @@ import ddnn_traces
 from ddnn_traces.errors import PushError, StorageError, UsageError
 from ddnn_traces.messages import Messages
 from ddnn_traces.release import push
-from ddnn_traces.release.push import folder, parcels
-from ddnn_traces.release.push.parcels import Retry, Transient, scrub
+from ddnn_traces.release.push import folder, upload_contents
+from ddnn_traces.release.push.upload_contents import Retry, Transient, scrub
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def release(tmp_path: Path) -> Path:
 
 
 def test_last_files_make_it_whole(release: Path) -> None:
-    items = [item.path for item in parcels.read(release).items]
+    items = [item.path for item in upload_contents.read(release).items]
     assert items[-3:] == ["release.json", "dataset.json", "SHA256SUMS"]
     assert sorted(items) == sorted(content(release))
 
@@ -109,7 +109,7 @@ def test_bag(release: Path, tmp_path: Path, encoded: bool) -> None:
     outcome = ddnn_traces.push(release, str(tmp_path / "to"))
     assert content(tmp_path / "to" / "1.0.0") == content(release)
     assert outcome.sent == len(content(release))
-    assert parcels.read(release).last.path == "tagmanifest-sha256.txt"
+    assert upload_contents.read(release).last.path == "tagmanifest-sha256.txt"
     (release / "bag-info.txt").write_text("changed")
     with pytest.raises(PushError, match=r"bag-info\.txt: not as the checksums"):
         ddnn_traces.push(release, str(tmp_path / "other"))
@@ -182,7 +182,7 @@ def test_secrets_in_a_target_are_not_printed(release: Path, tmp_path: Path, targ
 def test_cut_off_push_goes_on(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy, copied = folder._copy, []
 
-    def cut_off(item: parcels.Item, to: Path) -> None:
+    def cut_off(item: upload_contents.Item, to: Path) -> None:
         if len(copied) == 4:
             to.parent.mkdir(parents=True, exist_ok=True)
             to.write_bytes(item.local.read_bytes()[:2])  # half written
@@ -355,7 +355,7 @@ def test_ctrl_c_says_how_to_go_on(release: Path, tmp_path: Path) -> None:
 
 
 def test_what_changes_while_it_is_sent(release: Path, tmp_path: Path) -> None:
-    proven = parcels.read(release)
+    proven = upload_contents.read(release)
     (release / "LICENSE").write_bytes(b"CC-BY-9.9\n")
     with pytest.raises(PushError, match="LICENSE: changed while it was sent"):
         folder.Folder(tmp_path / "to").push(proven, Retry(), Messages())

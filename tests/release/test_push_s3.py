@@ -25,7 +25,7 @@ from web import Answer, Front, Request, server
 import ddnn_traces
 from ddnn_traces.errors import PushError
 from ddnn_traces.release import push
-from ddnn_traces.release.push import s3
+from ddnn_traces.release.push import s3, upload_contents
 
 needs_package("s3fs")
 needs_package("moto")
@@ -307,9 +307,9 @@ def test_etag_is_that_of_the_parts(tmp_path: Path) -> None:
     assert s3._etag(item) == f"{hashlib.md5(parts).hexdigest()}-2"
 
 
-def make_item(folder: Path, data: bytes) -> push.contents.Item:
+def make_item(folder: Path, data: bytes) -> upload_contents.Item:
     (folder / "file").write_bytes(data)
-    return push.contents.Item("file", len(data), "", folder / "file")
+    return upload_contents.Item("file", len(data), "", folder / "file")
 
 
 @pytest.mark.long

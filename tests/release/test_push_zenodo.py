@@ -18,7 +18,7 @@ from zenodo_server import ZenodoServer
 from ddnn_traces.cli import releases
 from ddnn_traces.errors import DraftError, PushError
 from ddnn_traces.release import facts, push
-from ddnn_traces.release.push import parcels, zenodo
+from ddnn_traces.release.push import upload_contents, zenodo
 
 needs_package("requests")
 TOKEN = "zenodo-secret-0123456789"
@@ -169,7 +169,7 @@ def cut(data: bytes) -> Iterator[bytes]:
 def test_interrupted_in_the_middle_of_the_archive(
     release: Path, site: ZenodoServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = b"".join(zenodo.archive_of(parcels.read(release)))
+    data = b"".join(zenodo.archive_of(upload_contents.read(release)))
     broken_off = threading.Event()
     answer = site.answer
 
@@ -389,10 +389,10 @@ def test_no_such_record(release: Path, site: ZenodoServer) -> None:
 
 
 def test_archive_is_the_same_each_time(release: Path) -> None:
-    first = zenodo.archive_of(parcels.read(release))
+    first = zenodo.archive_of(upload_contents.read(release))
     data = b"".join(first)
-    assert len(data) == len(first) == zenodo.archive_of(parcels.read(release)).size
-    assert zenodo.archive_of(parcels.read(release)).md5 == first.md5
+    assert len(data) == len(first) == zenodo.archive_of(upload_contents.read(release)).size
+    assert zenodo.archive_of(upload_contents.read(release)).md5 == first.md5
 
 
 def test_command(release: Path, site: ZenodoServer, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import ddnn_traces
-from ddnn_traces.release.push.parcels import read
+from ddnn_traces.release.push.upload_contents import read
 from ddnn_traces.release.push.zenodo import archive_of
 
 ROOT = Path(__file__).parents[2]

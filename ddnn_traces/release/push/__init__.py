@@ -1,6 +1,6 @@
 """Upload of a release: proven by its checksums, complete or recognisably not, and never over another version.
 
-    parcels.py (files to upload) -> the target that a text names -> folder.py, s3.py, hub.py, zenodo.py
+    upload_contents.py (files to upload) -> the target that a text names -> folder.py, s3.py, hub.py, zenodo.py
     targets.py: what the targets share
 
 After an interruption the same command continues. docs/push.md states how each target recognises what is there already.
@@ -15,8 +15,17 @@ from ddnn_traces.errors import UsageError
 from ddnn_traces.messages import Messages
 from ddnn_traces.release.push.folder import Folder
 from ddnn_traces.release.push.hub import Hub
-from ddnn_traces.release.push.parcels import Outcome, Parcel, PushOptions, Retry, Target, prove, read, without_userinfo
 from ddnn_traces.release.push.s3 import S3
+from ddnn_traces.release.push.upload_contents import (
+    Outcome,
+    Parcel,
+    PushOptions,
+    Retry,
+    Target,
+    prove,
+    read,
+    without_userinfo,
+)
 from ddnn_traces.release.push.zenodo import SITES, Zenodo
 
 __all__ = ["Outcome", "Parcel", "PushOptions", "Retry", "Target", "parcels", "push"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ddnn_traces.errors import PushError, StorageError
 from ddnn_traces.messages import Messages
-from ddnn_traces.release.push.parcels import (
+from ddnn_traces.release.push.upload_contents import (
     Contents,
     Item,
     Outcome,

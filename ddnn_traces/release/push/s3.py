@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from ddnn_traces.errors import PushError, needs_extra
 from ddnn_traces.messages import Messages
-from ddnn_traces.release.push.parcels import (
+from ddnn_traces.release.push.upload_contents import (
     TRANSIENT,
     Contents,
     Item,

@@ -21,7 +21,7 @@ from ddnn_traces.errors import DraftError, PushError, UsageError, needs_extra
 from ddnn_traces.messages import Messages
 from ddnn_traces.release import facts
 from ddnn_traces.release.descriptions import terms
-from ddnn_traces.release.push.parcels import (
+from ddnn_traces.release.push.upload_contents import (
     TRANSIENT,
     Contents,
     Item,
