@@ -115,7 +115,7 @@ KILLED = (
     + """
 import itertools, os, signal
 from ddnn_traces.store import copying
-from ddnn_traces.store.delta import commit, dataset
+from ddnn_traces.store.delta import commit, delta_dataset
 
 source, url, last, after = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == "after"
 calls = itertools.count(1)
@@ -131,7 +131,7 @@ def killing(change):
         return result
     return changed
 
-stored = dataset.StoredDataset
+stored = delta_dataset.StoredDataset
 for owner, name in [(stored, "put"), (stored, "upload"), (stored, "create"), (commit, "_transact")]:
     setattr(owner, name, killing(getattr(owner, name)))
 copying.copy(source, url)

@@ -262,7 +262,7 @@ def test_utilization_is_what_the_links_carried() -> None:
 def test_ns_3_ends_with_the_process_that_started_it() -> None:
     program = (
         "from ddnn_traces.traffic import ns3\n"
-        "from ddnn_traces.traffic.ns3 import engine\n"
+        "from ddnn_traces.traffic.ns3 import process\n"
         "import subprocess, sys\n"
         "start = subprocess.Popen\n"
         "class Told(start):\n"
@@ -270,7 +270,7 @@ def test_ns_3_ends_with_the_process_that_started_it() -> None:
         "        super().__init__(*words, **options)\n"
         "        print(self.pid, flush=True)\n"
         "subprocess.Popen = Told\n"
-        f"ns3.simulate(ns3.job({SMALL | {'iterations': 1_000_000}!r}), engine.find())\n"
+        f"ns3.simulate(ns3.job({SMALL | {'iterations': 1_000_000}!r}), process.find())\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout
