@@ -292,7 +292,7 @@ def _event(row: _Row, run: RunMapping) -> tuple[int, str, str | None, int, int, 
 
 
 def _phases(events: list[_Row], offset_ns: int) -> list[tuple[int, tuple[int, int, int, int]]]:
-    """Steps with all phases known, with their times as phases.py reads them."""
+    """Steps with all phases known, with their times as ingestors/training_logs.py reads them."""
     rows = []
     for step, group in itertools.groupby(events, key=lambda row: row["step"]):
         kinds = {row["kind"]: row for row in group}

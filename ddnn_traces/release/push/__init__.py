@@ -1,7 +1,8 @@
 """Upload of a release: proven by its checksums, complete or recognisably not, and never over another version.
 
     upload_contents.py (files to upload) -> the target that a text names -> folder.py, s3.py, hub.py, zenodo.py
-    targets.py: what the targets share
+
+upload_contents.py also has what the targets share.
 
 After an interruption the same command continues. docs/push.md states how each target recognises what is there already.
 """
