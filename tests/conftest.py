@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import ceph
+import dask_cluster
 import pytest
 from hypothesis import settings
-from tools import COMMAND, FULL, RunCommand, run_here
+from tools import COMMAND, FULL, Once, RunCommand, run_here
 
 import ddnn_traces
 from ddnn_traces.query import views
@@ -39,7 +40,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """The last process of a session ends what all have shared."""
     if not hasattr(session.config, "workerinput"):
-        ceph.stop_shared(session.config._tmp_path_factory.getbasetemp())  # type: ignore[attr-defined]
+        base = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+        dask_cluster.stop_shared(base)
+        ceph.stop_shared(base)
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +52,7 @@ def sample() -> Path:
 
 
 @pytest.fixture(scope="session")
-def once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[[str, Callable[[Path], object]], Path]:
+def once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Once:
     """`once(name, make)`: the path that `make(path)` filled, called by one of all test processes. Not to be changed."""
     base = tmp_path_factory.getbasetemp()
     shared = base if worker_id == "master" else base.parent
@@ -68,7 +71,7 @@ def once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[[
 
 
 @pytest.fixture(scope="session", autouse=True)
-def packet_loop(sample: Path, once: Callable[[str, Callable[[Path], object]], Path], worker_id: str) -> None:
+def packet_loop(sample: Path, once: Once, worker_id: str) -> None:
     """Of several test processes, one compiles the packet loop, which takes half a minute; the others load it."""
     if worker_id != "master":
         run = sample / "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2"
@@ -76,14 +79,14 @@ def packet_loop(sample: Path, once: Callable[[str, Callable[[Path], object]], Pa
 
 
 @pytest.fixture(scope="session")
-def sample_dataset(sample: Path, once: Callable[[str, Callable[[Path], object]], Path]) -> Iterator[Dataset]:
+def sample_dataset(sample: Path, once: Once) -> Iterator[Dataset]:
     """The captures of tests/traces, ingested. Not to be changed."""
     with ddnn_traces.open(once("sample", lambda path: _ingest_with_views(sample, path))) as dataset:
         yield dataset
 
 
 @pytest.fixture(scope="session")
-def full_dataset(once: Callable[[str, Callable[[Path], object]], Path]) -> Iterator[Dataset]:
+def full_dataset(once: Once) -> Iterator[Dataset]:
     """The full captures, ingested, for tests that are marked needs_full_captures. Not to be changed."""
     with ddnn_traces.open(once("full", lambda path: _ingest_with_views(FULL, path))) as dataset:
         yield dataset

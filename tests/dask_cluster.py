@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -13,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tools import reserved_port
 
 _BEGIN_S = 60.0
 
@@ -53,6 +56,20 @@ class DaskCluster:
         self.processes.append(process)
         return process
 
+    def start(self, workers: int) -> None:
+        """Start the scheduler and so many workers, and return when all are there."""
+        self.start_scheduler()
+        for _ in range(workers):
+            self.start_worker()
+        if workers:
+            with client_of(self.address) as client:
+                client.wait_for_workers(workers, timeout=_BEGIN_S)
+
+    def end_all(self) -> None:
+        """End all processes."""
+        for process in self.processes:
+            self.end(process)
+
     def end(self, process: subprocess.Popen[bytes]) -> None:
         """End a process and those that it has started, at once."""
         with contextlib.suppress(ProcessLookupError):
@@ -77,25 +94,37 @@ def client_of(address: str) -> Iterator[Any]:
 @contextlib.contextmanager
 def started(folder: Path, workers: int) -> Iterator[DaskCluster]:
     """A scheduler with so many workers, all of which are there."""
-    cluster = DaskCluster(folder, free_port())
-    try:
-        cluster.start_scheduler()
-        for _ in range(workers):
-            cluster.start_worker()
-        if workers:
-            with client_of(cluster.address) as client:
-                client.wait_for_workers(workers, timeout=_BEGIN_S)
-        yield cluster
-    finally:
-        for process in cluster.processes:
-            cluster.end(process)
+    with reserved_port() as port:
+        cluster = DaskCluster(folder, port)
+        try:
+            cluster.start(workers)
+            yield cluster
+        finally:
+            cluster.end_all()
 
 
-def free_port() -> int:
-    """A port of the loopback that nobody listens at."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+#: Name of the cluster that all test processes share (fixture once).
+SHARED = "dask"
+
+
+def start_shared(file: Path) -> None:
+    """Start a cluster of two workers that outlives this process; the file has its address and its processes."""
+    with reserved_port() as port:
+        cluster = DaskCluster(file.parent, port)
+        try:
+            cluster.start(workers=2)
+        except BaseException:
+            cluster.end_all()
+            raise
+    file.write_text(json.dumps({"address": cluster.address, "processes": [one.pid for one in cluster.processes]}))
+
+
+def stop_shared(session: Path) -> None:
+    """End the cluster of a test session, by its base folder, if it has one."""
+    file = session / SHARED / "made"
+    for pid in json.loads(file.read_text())["processes"] if file.exists() else ():
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
 
 
 def is_open(port: int) -> bool:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-from tools import run_here
+from tools import Once, run_here
 
 from ddnn_traces.testbed import matrix
 
 ROOT = Path(__file__).parents[1]
-Once = Callable[[str, Callable[[Path], object]], Path]
 
 
 def load_examples() -> ModuleType:

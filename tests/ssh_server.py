@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dask_cluster import free_port, is_open, until
-from tools import needs_tool
+from dask_cluster import is_open, until
+from tools import needs_tool, reserved_port
 
 _CONF = """Port {port}
 ListenAddress 127.0.0.1
@@ -38,24 +38,25 @@ class SshServer:
 @contextlib.contextmanager
 def ssh_server(folder: Path) -> Iterator[SshServer]:
     """A server with keys of its own. It is ended, with its connections."""
-    port, program = free_port(), needs_tool("/usr/sbin/sshd")
-    home = folder / "home"
-    (home / ".ssh").mkdir(parents=True)
-    for key in (folder / "host", folder / "user"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
-    (folder / "user").rename(home / ".ssh" / "id_ed25519")
-    words = (folder / "host.pub").read_text().split()
-    (home / ".ssh" / "known_hosts").write_text(f"[127.0.0.1]:{port} {words[0]} {words[1]}\n")
-    (folder / "conf").write_text(_CONF.format(port=port, folder=folder))
-    with contextlib.suppress(PermissionError):  # which root's server wants
-        Path("/run/sshd").mkdir(exist_ok=True)
-    process = subprocess.Popen([program, "-D", "-e", "-f", str(folder / "conf")], stderr=subprocess.DEVNULL)
-    try:
-        until(lambda: process.poll() is None and is_open(port))
-        yield SshServer(f"ssh://{getpass.getuser()}@127.0.0.1:{port}", home, process)
-    finally:
-        process.terminate()
-        process.wait()
+    program = needs_tool("/usr/sbin/sshd")
+    with reserved_port() as port:
+        home = folder / "home"
+        (home / ".ssh").mkdir(parents=True)
+        for key in (folder / "host", folder / "user"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+        (folder / "user").rename(home / ".ssh" / "id_ed25519")
+        words = (folder / "host.pub").read_text().split()
+        (home / ".ssh" / "known_hosts").write_text(f"[127.0.0.1]:{port} {words[0]} {words[1]}\n")
+        (folder / "conf").write_text(_CONF.format(port=port, folder=folder))
+        with contextlib.suppress(PermissionError):  # which root's server wants
+            Path("/run/sshd").mkdir(exist_ok=True)
+        process = subprocess.Popen([program, "-D", "-e", "-f", str(folder / "conf")], stderr=subprocess.DEVNULL)
+        try:
+            until(lambda: process.poll() is None and is_open(port))
+            yield SshServer(f"ssh://{getpass.getuser()}@127.0.0.1:{port}", home, process)
+        finally:
+            process.terminate()
+            process.wait()
 
 
 def lose_connections(server: SshServer) -> None:

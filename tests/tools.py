@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ CODE += "from ddnn_traces.cli import main; main()"
 COMMAND = (sys.executable, "-c", CODE)
 
 RunCommand = Callable[..., subprocess.CompletedProcess[bytes]]
+#: The fixture once of tests/conftest.py.
+Once = Callable[[str, Callable[[Path], object]], Path]
 
 #: The full captures, where they are at hand: they are not shipped, and the sample is cut from them.
 FULL = Path(__file__).parents[2] / "shared" / "captures"
@@ -110,3 +114,12 @@ def _can_mount() -> bool:
 
 
 needs_namespaces = pytest.mark.skipif(not _can_mount(), reason="only root may mount file systems")
+
+
+@contextlib.contextmanager
+def reserved_port() -> Iterator[int]:
+    """A port of the loopback that the kernel gives nobody else. A program that sets SO_REUSEADDR may listen at it."""
+    with socket.socket() as reservation:
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reservation.bind(("127.0.0.1", 0))
+        yield int(reservation.getsockname()[1])

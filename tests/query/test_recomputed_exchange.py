@@ -5,7 +5,7 @@ Bytes, times and windows are equal; rates are equal up to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import pytest
 from independent import Array, Run, read_run
-from tools import FULL, mostly_long, needs_full_captures
+from tools import FULL, Once, mostly_long, needs_full_captures
 
 import ddnn_traces
 from ddnn_traces.query.dataset import Dataset, StoredViews
@@ -112,7 +112,6 @@ def sent_again(packets: Array) -> Array:
 
 
 Answers = dict[str, pl.DataFrame]
-Once = Callable[[str, Callable[[Path], object]], Path]
 QUERIES = ("collective_completion", "bus_bandwidth", "step_overlap")
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tools import Once
 
 import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
@@ -19,8 +20,6 @@ HOSTILE = (
     "../../x'\"); alert(2) // " + "long" * 30,
     "a\u2028\x1b[31m\x00\uffff{% raw %}</pre></details></style>",
 )
-
-Once = Callable[[str, Callable[[Path], object]], Path]
 
 
 @pytest.fixture(scope="session")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
 import ceph
 import pytest
-from tools import needs_package
+from tools import Once, needs_package
 
 import ddnn_traces
 
-Once = Callable[[str, Callable[[Path], object]], Path]
 SMALL = (
     "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2",
     "mpi-mlp12-sgd-32-openmpi-0ms-ring-tso",

@@ -10,7 +10,6 @@ import csv
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -19,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tools import Once, reserved_port
 
 from ddnn_traces.ingestors.training_logs import read_logs
 from ddnn_traces.messages import Messages
@@ -28,7 +28,6 @@ from ddnn_traces.traffic.collectives import Collective
 
 PYTHON = os.environ.get("DDNN_TRACES_TORCH_PYTHON", sys.executable)
 STEPS, SIZE = 3, 940_584
-Once = Callable[[str, Callable[[Path], object]], Path]
 
 
 @dataclass(frozen=True)
@@ -106,20 +105,19 @@ def forks() -> Iterator[subprocess.Popen[str]]:
 def run(case: Case, out: Path, forks: subprocess.Popen[str]) -> Path:
     """Run a case's processes to their end; fails where one of them does."""
     out.mkdir(exist_ok=True)  # of an earlier try that failed
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     hosts = 4 + case.servers
-    shared = {
-        "WORLD_SIZE": str(hosts), "WORKERS": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-        "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
     labels = [f"worker-{rank + 1}" if rank < 4 else f"ps-{rank - 3}" for rank in range(hosts)]
-    environments = [{**shared, "RANK": str(rank), "LABEL": label} for rank, label in enumerate(labels)]
     options = [word for name, value in case.options.items() for word in ("--option", f"{name}={value}")]
     words = [case.program, "--steps", str(STEPS), "--pause-ms", "0", "--out", str(out), *case.arguments, *options]
     assert forks.stdin is not None and forks.stdout is not None
-    print(json.dumps([str(out), environments, words]), file=forks.stdin, flush=True)
-    answer = forks.stdout.readline()
+    with reserved_port() as port:
+        shared = {
+            "WORLD_SIZE": str(hosts), "WORKERS": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+            "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1",
+        }  # fmt: skip
+        environments = [{**shared, "RANK": str(rank), "LABEL": label} for rank, label in enumerate(labels)]
+        print(json.dumps([str(out), environments, words]), file=forks.stdin, flush=True)
+        answer = forks.stdout.readline()
     assert answer, f"{PYTHON} ended: has it PyTorch? DDNN_TRACES_TORCH_PYTHON names a Python that does"
     said = [(out / f"said-{rank}").read_text() for rank in range(hosts)]
     assert answer == "False\n", said
@@ -227,14 +225,13 @@ def test_computation_in_place_of_which_it_sleeps(ran: Callable[[Case], Path]) ->
     ],
 )
 def test_wrong_arguments_are_named(words: list[str], message: str, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    alone = {
-        "RANK": "0", "WORLD_SIZE": "1", "WORKERS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-        "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(PROGRAMS.parent),
-    }  # fmt: skip
     command = [PYTHON, "-m", "programs", *words, "--out", str(tmp_path)]
-    done = subprocess.run(command, env={**os.environ, **alone}, capture_output=True, text=True)
+    with reserved_port() as port:
+        alone = {
+            "RANK": "0", "WORLD_SIZE": "1", "WORKERS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+            "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(PROGRAMS.parent),
+        }  # fmt: skip
+        done = subprocess.run(command, env={**os.environ, **alone}, capture_output=True, text=True)
     assert done.returncode == 1
     assert message in done.stderr
 

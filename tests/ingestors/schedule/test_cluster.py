@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import pty
@@ -13,11 +14,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import dask_cluster
 import packets as p
 import pytest
-from dask_cluster import DaskCluster, free_port, started
+from dask_cluster import started
 from small_runs import A, B, C, hashes_of, plain_and_compressed, ring
-from tools import COMMAND, Notes
+from tools import COMMAND, Notes, Once, reserved_port
 
 from ddnn_traces.errors import ClusterError, UsageError
 from ddnn_traces.ingestors import pipeline
@@ -59,10 +61,10 @@ def expected(runs: Path, tmp_path: Path) -> dict[str, str]:
     return hashes_of(tmp_path / "expected")
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
-    with started(tmp_path_factory.mktemp("dask"), workers=2) as cluster:
-        yield cluster
+@pytest.fixture(scope="session")
+def address(once: Once) -> str:
+    """Of a cluster of two workers, one for all test processes; tests/conftest.py ends it."""
+    return str(json.loads(once(dask_cluster.SHARED, dask_cluster.start_shared).read_text())["address"])
 
 
 def ingested(runs: Path, out: Path, scheduler: str, said: Said | None = None) -> dict[str, str]:
@@ -73,21 +75,21 @@ def ingested(runs: Path, out: Path, scheduler: str, said: Said | None = None) ->
     return hashes_of(out)
 
 
-def test_the_same_bytes(runs: Path, tmp_path: Path, expected: dict[str, str], cluster: DaskCluster) -> None:
+def test_the_same_bytes(runs: Path, tmp_path: Path, expected: dict[str, str], address: str) -> None:
     """The large file, most of all bytes, is cut."""
     said = Said()
-    assert ingested(runs, tmp_path / "out", cluster.address, said) == expected
+    assert ingested(runs, tmp_path / "out", address, said) == expected
     assert run_again(said) == 0
     assert tasks_of(said) > 20
 
 
-def test_a_pcapng_is_cut(runs: Path, tmp_path: Path, cluster: DaskCluster) -> None:
+def test_a_pcapng_is_cut(runs: Path, tmp_path: Path, address: str) -> None:
     folder = tmp_path / "pcapng"
     folder.mkdir()
     (folder / "worker-1.pcapng").write_bytes(p.pcapng(packet.record for packet in ring(A, B, C, rounds=ROUNDS)))
     pipeline.ingest([str(folder)], tmp_path / "expected", IngestOptions(jobs=1))
     said = Said()
-    assert ingested(folder, tmp_path / "out", cluster.address, said) == hashes_of(tmp_path / "expected")
+    assert ingested(folder, tmp_path / "out", address, said) == hashes_of(tmp_path / "expected")
     assert run_again(said) == 0
     assert tasks_of(said) > 20
 
@@ -105,9 +107,7 @@ def test_files_that_are_not_cut() -> None:
     assert most_whole(1000, 1, "blake3") == most_whole(1000, 1, "none") == math.inf
 
 
-def test_progress_of_whole_files(
-    runs: Path, tmp_path: Path, cluster: DaskCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_of_whole_files(runs: Path, tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker tells of it while it reads, at first after a block. In the end all bytes have been shown, and once."""
     reported: set[int] = set()
     shown: list[int] = []
@@ -128,7 +128,7 @@ def test_progress_of_whole_files(
     for name in ("worker-1.pcap", "worker-2.pcap", "worker-3.pcap"):  # each is less than a worker's share
         (folder / name).write_bytes((runs / "large" / "worker-1.pcap").read_bytes())
     said = Shown()
-    ingested(folder, tmp_path / "out", cluster.address, said)
+    ingested(folder, tmp_path / "out", address, said)
     assert len(reported) == tasks_of(said) == 3
     assert sum(shown) == sum(path.stat().st_size for path in folder.iterdir())
 
@@ -249,20 +249,20 @@ def refused_by_worker(runs: Path, tmp_path: Path, code: Path) -> str:
     return str(refused.value)
 
 
-def test_a_task_of_another_version_ends_the_ingest(cluster: DaskCluster) -> None:
+def test_a_task_of_another_version_ends_the_ingest(address: str) -> None:
     """A worker that joins later is not asked for its version: each task tells it."""
     from dask_cluster import client_of
 
     from ddnn_traces.ingestors.schedule.cluster import run
 
-    with client_of(cluster.address) as client, pytest.raises(ClusterError, match=r"has ddnn-traces .*, this is"):
+    with client_of(address) as client, pytest.raises(ClusterError, match=r"has ddnn-traces .*, this is"):
         client.submit(run, "9.9", len, ((),)).result()
 
 
 def test_no_scheduler(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ddnn_traces.ingestors.schedule.cluster._CONNECT_S", 1.0)
-    with pytest.raises(ClusterError, match="no Dask scheduler answers there; start one"):
-        pipeline.ingest([str(runs)], tmp_path / "out", IngestOptions(scheduler=f"tcp://127.0.0.1:{free_port()}"))
+    with reserved_port() as port, pytest.raises(ClusterError, match="no Dask scheduler answers there; start one"):
+        pipeline.ingest([str(runs)], tmp_path / "out", IngestOptions(scheduler=f"tcp://127.0.0.1:{port}"))
 
 
 def test_an_unknown_host(runs: Path, tmp_path: Path) -> None:
@@ -307,10 +307,10 @@ def test_no_worker(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         pipeline.ingest([str(runs)], tmp_path / "out", IngestOptions(scheduler=cluster.address))
 
 
-def test_a_file_that_only_this_machine_has(runs: Path, tmp_path: Path, cluster: DaskCluster) -> None:
+def test_a_file_that_only_this_machine_has(runs: Path, tmp_path: Path, address: str) -> None:
     """The workers read a file, not what this process has of it."""
     folder = runs / "sampled"
-    with Cluster(cluster.address, 1, 0, Messages()) as scheduler:
+    with Cluster(address, 1, 0, Messages()) as scheduler:
         task = next(iter(_tasks(folder, tmp_path)))
         with pytest.raises(ClusterError, match="a worker, does not see this file; put it on a file system"):
             scheduler._read(task, lambda *_: None)
