@@ -32,6 +32,9 @@
 -- column: lag1_autocorrelation ratio; correlation of neighbouring batch means, -1 to 1
 -- column: peak_sample_ms ms; length of the windows of the peak
 -- column: peak_gbit_per_s Gbit/s; throughput of the busiest of them in the stretch
+-- column: link_share share; gbit_per_s over the link's declared rate (bandwidth_mbit); null without one
+-- column: peak_link_share share; peak_gbit_per_s over that rate
+-- column: most_link_share share; most that the link passes in peak_sample_ms: 1, and burst_bytes at that rate; null without burst_bytes
 -- The gradient flow is the five-tuple with the most payload inside steps (gradient_payload). Stretch and batches are
 -- those of total_throughput.
 -- The paper's notebook takes all traffic of one pair of hosts, 30 batches of 100 windows of 10 ms from 90 s on, and the
@@ -164,7 +167,10 @@ SELECT r.run_id, framework_setting, model,
        deviation AS std_gbit_per_s,
        lag1 AS lag1_autocorrelation,
        peak_ns / 1e6 AS peak_sample_ms,
-       peak_rate AS peak_gbit_per_s
+       peak_rate AS peak_gbit_per_s,
+       mean_rate * 1e3 / bandwidth_mbit AS link_share,
+       peak_rate * 1e3 / bandwidth_mbit AS peak_link_share,
+       1 + burst_bytes * 8e3 / (bandwidth_mbit * peak_ns) AS most_link_share
 FROM runs AS r
 JOIN framework_settings USING (run_id)
 LEFT JOIN lengths USING (run_id)

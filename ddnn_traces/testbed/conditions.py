@@ -24,7 +24,7 @@ from ddnn_traces.testbed.matrix import Job, Link, Matrix, Run, Tolerance
 from ddnn_traces.testbed.network import SWITCH, call, join, namespaces, plug_in, port_of
 
 #: Of the bucket: a whole 64 KB frame fits into it.
-_BURST_BYTES = 262_144
+BURST_BYTES = 262_144
 _QUEUE_MS = 50
 _IN_A_MILLION = 10_000  # of a percent
 _RATE_TRIES = 3
@@ -68,7 +68,7 @@ def shaping(interface: str, link: Link, netem: bool) -> list[list[str]]:
     place = ["root", "handle", "10:"]
     add = ["add", "dev", interface]
     if link.rate_mbit:
-        rate = ["rate", f"{link.rate_mbit:g}mbit", "burst", str(_BURST_BYTES)]
+        rate = ["rate", f"{link.rate_mbit:g}mbit", "burst", str(BURST_BYTES)]
         if link.shaper == "tbf":
             commands.append(["qdisc", *add, "root", "handle", "1:", "tbf", *rate, "latency", f"{_QUEUE_MS}ms"])
         else:

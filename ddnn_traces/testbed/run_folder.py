@@ -14,6 +14,7 @@ import tomli_w
 from ddnn_traces.errors import TestbedError
 from ddnn_traces.store.whole_files import sync_tree
 from ddnn_traces.testbed.capture import Capture
+from ddnn_traces.testbed.conditions import BURST_BYTES
 from ddnn_traces.testbed.hosts import Host
 from ddnn_traces.testbed.matrix import Run
 from ddnn_traces.version import __version__
@@ -80,6 +81,7 @@ def write_run_toml(
         "delay_ms": run.link.delay_ms,
         "loss_pct": run.link.loss_pct,
         "bandwidth_mbit": run.link.rate_mbit,
+        "burst_bytes": BURST_BYTES if run.link.rate_mbit else None,
         "congestion_control": origin["network"].get("congestion_control"),
         "source": "testbed",
     }

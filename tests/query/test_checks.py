@@ -247,6 +247,12 @@ def sent_again(retransmitted: int) -> Change:
     return lambda rows: rows.with_columns(**sizes)
 
 
+def link(bandwidth_mbit: float, burst_bytes: int | None) -> Change:
+    """Every link is declared to have this rate and burst."""
+    burst = pl.lit(burst_bytes, pl.Int64)
+    return lambda rows: rows.with_columns(bandwidth_mbit=pl.lit(bandwidth_mbit, pl.Float64), burst_bytes=burst)
+
+
 BROKEN_IN_A_TRAINING = [
     # keys
     ("runs", nothing, {"orphan_keys"}),
@@ -286,6 +292,11 @@ BROKEN_IN_A_TRAINING = [
     ("hosts", everywhere("label", pl.lit("somebody")), {"missing_worker"}),
     ("hosts", everywhere("label", pl.lit(None, pl.String)), set()),  # without labels a log is nobody's
     ("captures", everywhere("vantage_ip", pl.lit(None, pl.String)), set()),  # a mirror port sees all
+    # links, to which each of the workers sends some KB in a window of 100 ms
+    ("runs", link(0.01, 0), {"link_rate"}),
+    ("runs", link(0.01, 100_000), set()),
+    ("runs", link(0.01, None), {"link_rate"}),
+    ("runs", link(1000, None), set()),
     # both ends
     ("packets", at("capture_id", 0, "worker-2.pcap"), {"both_vantages"}),
 ]

@@ -154,10 +154,33 @@ def gradient_flow(section: Section, frame: pl.DataFrame) -> None:
     )
     section.figure(zerwas.gradient_flow_intervals, known, caption, most=ROWS_AT_FIRST)
     run, *others = _interval_columns()
-    columns = [run, Column("flow", _flow), numbers("peak (Gbit/s)", "peak_gbit_per_s"), *others]
+    columns = [
+        run,
+        Column("flow", _flow),
+        numbers("peak (Gbit/s)", "peak_gbit_per_s"),
+        numbers("share of the link", "link_share", percent),
+        numbers("peak share of the link", "peak_link_share", percent),
+        *others,
+    ]
     section.table(frame, columns, "The gradient-carrying flow of each run.")
     published = Source(section.source.query, {"method": "paper"}).command
-    section.sentences = [f"The published computation (± 1.96 s / 10 over 30 samples) and its correction: {published}"]
+    section.sentences = [
+        *_above_the_link(known),
+        f"The published computation (± 1.96 s / 10 over 30 samples) and its correction: {published}",
+    ]
+
+
+def _above_the_link(known: pl.DataFrame) -> list[str]:
+    """How many runs' busiest windows are above the declared rate of their link, and why that can be."""
+    above = known.filter(pl.col("peak_link_share") > 1)
+    if above.is_empty():
+        return []
+    explained = above.filter(pl.col("peak_link_share") <= pl.col("most_link_share")).height
+    return [
+        f"In {above.height} of {counted(known['link_share'].count(), 'run')} with a declared rate, the busiest window "
+        f"is above that rate: up to {percent(number_of(above['peak_link_share'].max()))} of it. In {explained} of them "
+        "the declared burst of the shaper (burst_bytes) explains this: packets are captured as they leave it."
+    ]
 
 
 def _flow(row: dict[str, object]) -> str:
