@@ -27,7 +27,7 @@ from ddnn_traces.ingestors import metadata
 from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.pcap.capture_facts import STDIN
 from ddnn_traces.pcap.capture_file import looks_like_capture
-from ddnn_traces.pcap.streams import is_local, path_of
+from ddnn_traces.pcap.streams import errors, is_local, path_of
 from ddnn_traces.store import object_store
 from ddnn_traces.store.layout import is_dataset
 from ddnn_traces.store.places import is_url
@@ -167,18 +167,25 @@ def _captures_of(sources: list[str], warn: Callable[[str], None]) -> tuple[list[
             files.append(_standard_input(again=STDIN in files))
             continue
         for path in _expand(source, warn):
-            if path.is_dir():
-                left_out: list[str] = []
-                found = _run_folders(path, left_out.append)
-                if not found:
-                    why = f"{path}: no captures in this folder; name the folder that holds .pcap files"
-                    raise UsageError("; ".join([why, *left_out]))
-                for message in left_out:
-                    warn(message)
-                folders.update(found)
-            else:
+            with errors(path):
+                captures = _run_folders_of(path, warn) if path.is_dir() else None
+            if captures is None:
                 files.append(path)
+            else:
+                folders.update(captures)
     return files, folders
+
+
+def _run_folders_of(folder: Path, warn: Callable[[str], None]) -> dict[Path, tuple[Path, ...]]:
+    """As _run_folders(). Raises UsageError where there are none."""
+    left_out: list[str] = []
+    found = _run_folders(folder, left_out.append)
+    if not found:
+        why = f"{folder}: no captures in this folder; name the folder that holds .pcap files"
+        raise UsageError("; ".join([why, *left_out]))
+    for message in left_out:
+        warn(message)
+    return found
 
 
 def _standard_input(again: bool) -> Path:
@@ -343,8 +350,11 @@ def _folders_below(top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
         for folder, folders, names in os.walk(top, onerror=_unreadable):
             yield Path(folder), folders, names
         return
-    with object_store.errors(str(top)):
-        yield from top.walk()  # type: ignore[attr-defined]  # Python 3.12's, which a UPath has
+    yield from top.walk(on_error=_fail)  # type: ignore[attr-defined]  # Python 3.12's, which a UPath has
+
+
+def _fail(error: OSError) -> None:
+    raise error
 
 
 def _unreadable(error: OSError) -> None:

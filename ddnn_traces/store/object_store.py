@@ -175,7 +175,23 @@ def filesystem(url: str, listings: bool = False) -> tuple[Any, str]:
         raise UsageError(f"{shown(url)}: cannot be used ({scrubbed(error)[:200]}); give a URL of {known}") from error
     if scheme in ("s3", "s3a") and not listings:
         found.retries = 1
+    if listings:
+        _ask_strictly(found)
     return found, str(path).rstrip("/")
+
+
+def _ask_strictly(found: Any) -> None:
+    """Make questions for a path raise what a request raises: to fsspec, a path whose request failed is not there."""
+
+    def kind(path: str) -> str | None:
+        try:
+            return str(retried(lambda: found.info(path))["type"])
+        except FileNotFoundError:
+            return None
+
+    found.isfile = lambda path: kind(path) == "file"
+    found.isdir = lambda path: kind(path) == "directory"
+    found.exists = lambda path, **_: kind(path) is not None
 
 
 def _options(scheme: str, listings: bool) -> dict[str, Any]:

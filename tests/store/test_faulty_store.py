@@ -12,6 +12,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import ceph
 import pytest
@@ -116,6 +117,24 @@ def test_a_store_that_never_answers_ends_the_ingest(
         with pytest.raises(StorageError, match="busy or the connection failed 7 times; try again later") as failed:
             pipeline.ingest([captures], tmp_path / "out", IngestOptions())
     assert "\n" not in str(failed.value)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("answered", range(4))
+def test_a_folder_that_cannot_be_listed_is_not_empty(
+    answered: int, captures: str, tmp_path: Path, s3: ceph.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many listings are answered: of the campaign, and of its folders."""
+    bucket = urlsplit(captures).netloc
+
+    def fault(method: str, path: str, number: int) -> str:
+        return "busy" if (method, path.strip("/")) == ("GET", bucket) and number >= answered else "pass"
+
+    with proxy(s3.endpoint, fault) as bad:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", bad.endpoint)
+        with pytest.raises(StorageError, match="busy or the connection failed"):
+            pipeline.ingest([captures], tmp_path / "out", IngestOptions())
+    assert bad.done["busy"]
     assert not (tmp_path / "out").exists()
 
 
