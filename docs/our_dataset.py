@@ -151,7 +151,7 @@ def section_text(section: Section) -> str:
     """A section in Markdown."""
     lines = [f"### {section.title}", section.headline or section.missing]
     for figure in section.figures:
-        lines += [f"![{section.title}](our_dataset/{figure.name}.svg)", figure.caption]
+        lines += [f"![{section.title}](our_dataset/{figure.name}.svg)", figure.file_caption]
     return "\n\n".join(lines)
 
 

@@ -149,11 +149,11 @@ def report(dataset: str | Path, out: Path, charts: Path | None, runs: tuple[str,
 
     with open_dataset(dataset, runs) as opened, steps(page.SECTIONS) as began:
         if str(out) != "-":
-            page.write(opened, out, charts, began)
+            page.write(opened, out, charts, began, say)
         else:
             found = page.report(opened, began)
             if charts is not None:
-                found.write_charts(charts)
+                found.write_charts(charts, say)
             sys.stdout.buffer.write(found.html().encode())
     if str(out) != "-":
         say(f"wrote {out}")
@@ -192,7 +192,7 @@ def plot(
         _print_chart(first)
     else:
         _write_chart(first, out)
-        say(f"wrote {out}")
+        say(" ".join([f"wrote {out}.", *first.file_parts]) if first.file_parts else f"wrote {out}")
     if others:
         say(f"also of {name}, in the report: {', '.join(figure.name for figure in others)}")
 

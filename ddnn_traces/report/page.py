@@ -80,12 +80,17 @@ class Report:
         script = Markup((_HERE / "page.js").read_text(encoding="utf-8"))  # noqa: S704
         return _render("page.html", report=self, queries=self._queries(), packed=_packed, script=script, vega=_vega())
 
-    def write_charts(self, folder: Path) -> None:
-        """Write every chart as SVG and PNG; files of charts that the report does not have are removed."""
+    def write_charts(self, folder: Path, said: Callable[[str], None] = lambda _: None) -> None:
+        """Write every chart as SVG and PNG; files of charts that the report does not have are removed.
+
+        said: called with what a file does not draw.
+        """
         make_folders(folder)
         there = {figure.name: figure for figure in self.figures}
         for name in CHARTS:
             files = there[name].drawn() if name in there else {}
+            for part in there[name].file_parts if name in there else ():
+                said(f"{name}: {part}")
             for suffix in ("svg", "png"):
                 if suffix in files:
                     _write(folder / f"{name}.{suffix}", files[suffix])
@@ -122,19 +127,20 @@ def report(dataset: Dataset, began: Callable[[str], None] = lambda _: None) -> R
 
 
 def write(
-    dataset: Dataset, out: Path, charts: Path | None = None, began: Callable[[str], None] = lambda _: None
-) -> Path:
+    dataset: Dataset, out: Path, charts: Path | None = None, began: Callable[[str], None] = lambda _: None,
+    said: Callable[[str], None] = lambda _: None,
+) -> Path:  # fmt: skip
     """Write the report to `out`; return it. charts: a folder for its charts as SVG and PNG files.
 
-    The same dataset gives the same bytes. Files are replaced whole. began: as of report(). Raises UsageError where
-    `out` is a folder or a pipe.
+    The same dataset gives the same bytes. Files are replaced whole. began: as of report(). said: as of write_charts().
+    Raises UsageError where `out` is a folder or a pipe.
     """
     if out.exists() and not out.is_file():
         raise UsageError(f"{out} is a folder or a pipe; name the report's file, for example report.html")
     found = report(dataset, began)
     make_folders(out.parent)
     if charts is not None:
-        found.write_charts(charts)
+        found.write_charts(charts, said)
     _write(out, found.html().encode())
     return out
 
@@ -157,7 +163,7 @@ def chart_page(figure: Figure) -> str:
     # no name in it can end or open an element or a comment
     spec = json.dumps(figure.file_spec, ensure_ascii=False).replace("<", "\\u003c")
     return _render(
-        "chart.html", title=figure.name.replace("_", " "), caption=figure.caption, vega=_vega(),
+        "chart.html", title=figure.name.replace("_", " "), caption=figure.file_caption, vega=_vega(),
         spec=Markup(spec),  # noqa: S704
     )  # fmt: skip
 

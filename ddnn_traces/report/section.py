@@ -17,7 +17,7 @@ from ddnn_traces import regression
 from ddnn_traces.query.dataset import StoredViews
 from ddnn_traces.regression.results import generated
 from ddnn_traces.report.charts import style
-from ddnn_traces.report.charts.panels import choosable, panels
+from ddnn_traces.report.charts.panels import SHOWN_RUNS, choosable, panels
 from ddnn_traces.report.number_text import digits, text
 from ddnn_traces.text import counted, for_xml
 
@@ -113,7 +113,8 @@ class Figure:
     """A chart as a Vega-Lite specification; `name` is also the name of its files.
 
     runs, first: all runs of a chart with rows of many, and those that are drawn until a reader chooses others. order:
-    all runs of the dataset, in the order in which they enter a figure.
+    all runs of the dataset, in the order in which they enter a figure. parts: what is not drawn of all that could be,
+    a sentence each, which the caption has too. noun: what a panel is of.
     """
 
     name: str
@@ -123,6 +124,8 @@ class Figure:
     runs: Sequence[str] = ()
     first: Sequence[str] = ()
     order: Sequence[str] = ()
+    parts: Sequence[str] = ()
+    noun: str = "run"
 
     @property
     def panels(self) -> list[tuple[str | None, dict[str, Any]]]:
@@ -134,16 +137,37 @@ class Figure:
         svg = style.svg(self.file_spec)
         return {"svg": svg.encode(), "png": vl_convert.svg_to_png(svg, scale=PNG_SCALE)}
 
+    @cached_property
+    def _panel_runs(self) -> list[str | None]:
+        return [run for run, _ in self.panels]
+
+    @property
+    def _is_cut(self) -> bool:
+        """Whether a file has a part of the panels."""
+        return None not in self._panel_runs and len(self._panel_runs) > FILE_PANELS
+
+    @property
+    def file_parts(self) -> list[str]:
+        """What a file does not draw, a sentence each."""
+        cut = f"{FILE_PANELS} of {counted(len(self._panel_runs), self.noun)} are drawn; --runs chooses others."
+        return [*self.parts, *([cut] if self._is_cut else [])]
+
+    @property
+    def file_caption(self) -> str:
+        """The caption of a file."""
+        return " ".join([self.caption, *self.file_parts[len(self.parts) :]])
+
     @property
     def file_spec(self) -> dict[str, Any]:
-        """The chart for a file: of at most FILE_PANELS runs, where each has a panel."""
-        runs = [run for run, _ in self.panels]
-        if None in runs or len(runs) <= FILE_PANELS:
-            return self.spec
-        place = {run: number for number, run in enumerate(self.order)}
-        kept = set(sorted(runs, key=lambda run: place.get(str(run), 0))[:FILE_PANELS])
-        parts = [part for run, part in zip(runs, self.spec["concat"], strict=True) if run in kept]
-        return _with_note(self.spec | {"concat": parts}, f"{FILE_PANELS} of {len(runs)} runs")
+        """The chart for a file: of all runs, or of FILE_PANELS where each has a panel; its title has file_parts."""
+        of_all = {SHOWN_RUNS: {"value": self.runs}}
+        params = [param | of_all.get(param["name"], {}) for param in self.spec.get("params", [])]
+        spec = self.spec | {"params": params}
+        if self._is_cut:
+            place = {run: number for number, run in enumerate(self.order)}
+            kept = set(sorted(self._panel_runs, key=lambda run: place.get(str(run), 0))[:FILE_PANELS])
+            spec["concat"] = [panel for run, panel in zip(self._panel_runs, spec["concat"], strict=True) if run in kept]
+        return _with_note(spec, *self.file_parts) if self.file_parts else spec
 
 
 @dataclass(frozen=True)
@@ -233,19 +257,17 @@ class Section:
 
     def figure(
         self, chart: Callable[..., alt.TopLevelMixin], frame: pl.DataFrame, caption: str, *sources: Source,
-        others: Sequence[Any] = (), most: int | None = None, of: pl.DataFrame | None = None,
-        by: str | Sequence[str] = "run_id", noun: str = "run",
+        others: Sequence[Any] = (), most: int | None = None, parts: Sequence[str] = (), noun: str = "run",
     ) -> None:  # fmt: skip
         """Add the chart that a function of charts/ draws; the function's name is the figure's.
 
         sources: where they are not the section's. others: further arguments of the function. most: of a chart with
-        rows of many runs, how many are drawn at first. of: the rows of all that could be drawn; the caption then
-        states how many values of the columns `by`, each a `noun`, are left out.
+        rows of many runs, how many the page draws at first. parts: results of part(). noun: what a panel is of, where
+        panels are of one thing each.
         """
         sources = sources or (self.source,)
-        if of is not None:
-            shown, total = (rows.select(by).n_unique() for rows in (frame, of))
-            caption = f"{caption} {_left_out(shown, total, noun, sources[0].query)}".rstrip()
+        parts = [sentence for sentence in parts if sentence]
+        caption = " ".join([caption, *parts])
         spec: dict[str, Any] = chart(frame, *others).to_dict(validate=False)
         if note := self.results.synthetic_sentence:
             caption, spec = f"{caption} {note}", _with_note(spec, note)
@@ -254,7 +276,20 @@ class Section:
             there = set(map(for_xml, frame["run_id"]))
             runs = [run for run in self.results.runs if run in there]
             spec = choosable(spec, runs[:most])
-        self.figures.append(Figure(chart.__name__, spec, caption, sources, runs, runs[:most], self.results.runs))
+        first, order = runs[:most], self.results.runs
+        self.figures.append(Figure(chart.__name__, spec, caption, sources, runs, first, order, parts, noun))
+
+    def part(
+        self, shown: pl.DataFrame | int, total: pl.DataFrame | int, noun: str = "run",
+        by: str | Sequence[str] = "run_id", query: str = "",
+    ) -> str:  # fmt: skip
+        """A sentence that says how many are drawn of all, each a `noun`; empty where all are.
+
+        shown, total: numbers, or rows, whose different values of the columns `by` count. query: which has all, where
+        that is not the section's.
+        """
+        numbers = (rows if isinstance(rows, int) else rows.select(by).n_unique() for rows in (shown, total))
+        return _part(*numbers, noun, "drawn", query or self.source.query)
 
     def table(
         self, frame: pl.DataFrame, columns: Sequence[Column], caption: str, source: Source | None = None,
@@ -265,7 +300,7 @@ class Section:
         shown = frame.head(TABLE_ROWS)
         rows = [tuple(column.cell(row) for column in columns) for row in shown.iter_rows(named=True)]
         values = [tuple(_rounded(column.value(row)) for column in columns) for row in shown.iter_rows(named=True)]
-        caption = f"{caption} {_left_out(len(rows), frame.height, noun, source.query)}".rstrip()
+        caption = f"{caption} {_part(len(rows), frame.height, noun, 'listed', source.query)}".rstrip()
         numeric = [column.title for column in columns if column.is_number]
         runs = shown["run_id"].to_list() if "run_id" in shown.columns else []
         titles = [column.title for column in columns]
@@ -277,19 +312,19 @@ def _rounded(value: Any) -> Any:
     return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
-def _left_out(shown: int, total: int, noun: str, query: str) -> str:
+def _part(shown: int, total: int, noun: str, verb: str, query: str) -> str:
     if shown >= total:
         return ""
-    return f"{counted(total - shown, noun)} of {total:,} left out here; the query {query} has all."
+    return f"{shown:,} of {counted(total, noun)} are {verb}; the query {query} has all."
 
 
-def _with_note(spec: dict[str, Any], note: str) -> dict[str, Any]:
-    """The chart with `note` as the first line of its title: its files are also used without the page."""
+def _with_note(spec: dict[str, Any], *notes: str) -> dict[str, Any]:
+    """The chart with the notes as first lines of its title: its files are also used without the page."""
     own = spec.get("title", [])
     title = own if isinstance(own, dict) else {"text": own}
     lines = title["text"] if isinstance(title["text"], list) else [title["text"]]
     look = {"anchor": "start", "fontSize": 11, "fontWeight": "normal"}
-    return spec | {"title": {**look, **title, "text": [note, *lines]}}
+    return spec | {"title": {**look, **title, "text": [*notes, *lines]}}
 
 
 Fill = Callable[[Section, pl.DataFrame], None]

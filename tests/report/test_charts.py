@@ -22,6 +22,7 @@ from ddnn_traces.report.page import CHARTS, report
 Query = Callable[..., pl.DataFrame]
 
 SWEEP = Path(__file__).parents[1] / "queries/condition_response/delay_and_loss/expected.csv"
+DURATIONS = Path(__file__).parents[1] / "queries/duration_by_loss/mean_of_the_lossless_runs/expected.csv"
 SLACK = Path(__file__).parents[1] / "queries/layer_slack/priority_and_parts/expected.csv"
 #: Points of a regression; the last run determines a coefficient alone.
 SYNTHETIC_FIT = pl.DataFrame(
@@ -65,12 +66,17 @@ def specs(dataset: Dataset, query: Query) -> dict[str, dict[str, Any]]:
     specs = {figure.name: figure.spec for figure in report(dataset).figures}
     # none of its runs loses packets or is in a sweep, and four are too few for studentized residuals
     not_in_the_report = {
-        "duration_by_loss": query("duration_by_loss"), "regression_quantiles": SYNTHETIC_FIT,
+        "duration_by_loss": lossy(), "regression_quantiles": SYNTHETIC_FIT,
         "samples_by_condition": sweep(), "iteration_time": ITERATIONS, "simulated_step_time": SIMULATED,
         "layer_timeline": pl.read_csv(SLACK),
     }  # fmt: skip
     assert specs.keys().isdisjoint(not_in_the_report)
     return specs | {name: spec_of(name, frame) for name, frame in not_in_the_report.items()}
+
+
+def lossy() -> pl.DataFrame:
+    """The frame of duration_by_loss: of two settings there is no lossless run."""
+    return pl.read_csv(DURATIONS)
 
 
 def sweep() -> pl.DataFrame:
@@ -289,11 +295,11 @@ def test_batch_sizes_are_compared_panel_by_panel(query: Query) -> None:
     assert bits / 8 == pytest.approx(query("batch_pair_excerpt")["wire_bytes"].sum())
 
 
-def test_durations_without_a_lossless_run_are_not_drawn(query: Query, runs: tuple[str, ...]) -> None:
-    frame = query("duration_by_loss")
-    incomparable = pl.when(run_id=runs[0]).then(None).otherwise("normalised_duration").alias("normalised_duration")
-    rows = drawn(spec_of("duration_by_loss", frame.with_columns(incomparable)))
-    assert {row["run_id"] for row in rows if "run_id" in row} == set(runs) - {runs[0]}
+def test_durations_without_a_lossless_run_are_not_drawn_and_none_is_left_of_the_least_loss() -> None:
+    frame = lossy().with_columns(loss_pct=pl.when(run_id=pl.lit("b")).then(0.01).otherwise("loss_pct"))
+    places = {row["run_id"]: row["place"] for row in drawn(spec_of("duration_by_loss", frame)) if "run_id" in row}
+    assert set(places) == {"a", "b", "c"}
+    assert 0 < places["a"] < places["b"] == 0.01 and places["c"] == 2
 
 
 @pytest.mark.parametrize("name", ["throughput_intervals", "gradient_flow_intervals"])

@@ -54,9 +54,10 @@ def step_volume(section: Section, frame: pl.DataFrame) -> None:
     )
     section.headline = f"A step transmits {between} times the model's size{slope}. {fit.synthetic or ''}".rstrip()
     caption = "Mean volume of a training step against model size; a mark is a run."
-    section.figure(regression.step_volume_fit, shown, caption)
+    parts = [section.part(shown, frame)]
+    section.figure(regression.step_volume_fit, shown, caption, parts=parts)
     caption = "The same for each MB of model, which separates the runs."
-    section.figure(regression.step_volume_runs, shown, caption, most=ROWS_AT_FIRST)
+    section.figure(regression.step_volume_runs, shown, caption, most=ROWS_AT_FIRST, parts=parts)
 
 
 @chapter.section("regression", "Attributes that explain the volume of a step", _SOURCE, reference="zerwas, section VI")
@@ -133,10 +134,11 @@ def _r_squared(value: float | None) -> str:
 @chapter.section("accuracy", "Accuracy and transmitted volume", _ACCURACY, _NO_ACCURACY, reference="zerwas, fig. 8")
 def accuracy(section: Section, frame: pl.DataFrame) -> None:
     of_marks, of_savings = Source("volume_to_accuracy"), Source("accuracy_saving")
-    caption = (
-        f"A line is a run; dashed lines are the accuracies to reach. Of a run about {ACCURACY_POINTS} steps are drawn."
-    )
-    section.figure(zerwas.accuracy_volume, frame, caption, most=ROWS_AT_FIRST)
+    caption = "A line is a run, a panel a model; dashed lines are the accuracies to reach."
+    is_thinned = frame.group_by("run_id").len()["len"].max() >= ACCURACY_POINTS  # type: ignore[operator]
+    steps = section.rows(Source("accuracy_volume")) if is_thinned else frame
+    parts = [section.part(frame.height, steps.height, "step of a run")]
+    section.figure(zerwas.accuracy_volume, frame, caption, most=ROWS_AT_FIRST, parts=parts)
     marks = section.rows(of_marks)
     reached = "; ".join(_reached(mark, rows) for (mark,), rows in marks.group_by("mark", maintain_order=True))
     section.headline = f"{reached}."
@@ -204,7 +206,8 @@ def conditions(section: Section, frame: pl.DataFrame) -> None:
         "in its time limit."
     )
     shown = frame.join(first, on=_OF_TRAINING, how="semi", nulls_equal=True, maintain_order="left")
-    section.figure(cheng.samples_by_condition, shown, caption, of=frame, by=_OF_TRAINING, noun="training")
+    parts = [section.part(shown, frame, "training", _OF_TRAINING)]
+    section.figure(cheng.samples_by_condition, shown, caption, parts=parts)
     columns = [
         Column("condition", lambda row: _CONDITIONS[row["condition"]]), numbers("value", "value"),
         texts("framework, backend", "framework_backend"), texts("model", "model"),
@@ -221,7 +224,7 @@ def conditions(section: Section, frame: pl.DataFrame) -> None:
 @chapter.section("loss", "Duration and packet loss", Source("duration_by_loss"), reference="zerwas, fig. 10")
 def packet_loss(section: Section, frame: pl.DataFrame) -> None:
     lossy = section.need(
-        frame.filter(pl.col("loss_pct") > 0).drop_nulls("normalised_duration"),
+        frame.filter(pl.col("loss_pct") > 0, pl.col("lossless_runs") > 0).drop_nulls("normalised_duration"),
         f"No run can be compared: {counted(frame.filter(pl.col('loss_pct') > 0).height, 'run')} of {frame.height} "
         "declared to lose packets, without a lossless run that is equal in everything else. Declare loss_pct in "
         "run.toml (0 for lossless), or capture the same training without loss.",
@@ -231,9 +234,17 @@ def packet_loss(section: Section, frame: pl.DataFrame) -> None:
         f"In {counted(lossy.height, 'run')} with loss, training takes {span(lossy['normalised_duration'])} times as "
         f"long as without; the longest at {digits(worst['loss_pct'])}% in {worst['run_id']}."
     )
-    comparable = frame.drop_nulls(["normalised_duration", "loss_pct"])
-    caption = "Duration over the mean of the lossless runs of the same setting."
-    section.figure(zerwas.duration_by_loss, comparable, caption, of=frame)
+    comparable = frame.drop_nulls(["normalised_duration", "loss_pct"]).filter(pl.col("lossy_runs") > 0)
+    caption = (
+        "Duration from the end of the first step to that of the last, over the mean of the lossless runs of the same "
+        "setting, of settings that ran with loss, too. A mark is a run; a line goes through the means of a setting."
+    )
+    section.figure(zerwas.duration_by_loss, comparable, caption, parts=[section.part(comparable, frame)])
+    cut = frame.filter(pl.col("loss_pct") > 0).drop_nulls("left_out_reason")
+    section.sentences = [
+        f"{counted(rows.height, 'run')} with {digits(loss)}% loss not compared: {reason}."
+        for (loss, reason), rows in cut.group_by("loss_pct", "left_out_reason", maintain_order=True)
+    ]
     columns = [
         texts("run", "run_id"), numbers("packet loss (%)", "loss_pct"), numbers("duration (s)", "duration_s"),
         texts("known from", "duration_source", words), numbers("steps", "steps", count),

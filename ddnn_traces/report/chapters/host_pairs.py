@@ -104,7 +104,9 @@ def heatmaps(section: Section, frame: pl.DataFrame) -> None:
         "Transmitted volume of each directed pair of hosts, in one logarithmic colour scale for all runs; blank: "
         f"nothing; k, M and G are 10³, 10⁶ and 10⁹ bytes. W is a worker, PS a parameter server, Ch. the chief.{hosts}"
     )
-    section.figure(zerwas.volume_heatmaps, frame, caption)
+    pairs = section.rows(Source("traffic_matrix")).height
+    parts = [section.part(frame.height, pairs, "directed pair", query="traffic_matrix")]
+    section.figure(zerwas.volume_heatmaps, frame, caption, parts=parts)
     of_means = Source("mean_traffic_matrix")
     means = section.rows(of_means)
     place = pl.max_horizontal("src_place", "dst_place")

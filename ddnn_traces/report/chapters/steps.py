@@ -121,7 +121,7 @@ def overlap(section: Section, frame: pl.DataFrame) -> None:
         "communication is taken to be the time with payload on the wire, and the rest computation. Windows with less "
         "than a hundredth of the fastest window's rate are not communication."
     )
-    section.figure(wire.overlap_shares, drawable, caption)
+    section.figure(wire.overlap_shares, drawable, caption, parts=[section.part(drawable, frame)])
 
 
 @chapter.section("stragglers", "Stragglers and their cost", Source("straggler_summary"), finding="Slowest worker")
@@ -143,7 +143,7 @@ def stragglers(section: Section, frame: pl.DataFrame) -> None:
         "Slack is how much later a worker could start to communicate without making the step longer. The cost "
         "is how much shorter steps would be, had the last started with the median worker."
     )
-    section.figure(wire.straggler_slack, waiting, caption)
+    section.figure(wire.straggler_slack, waiting, caption, parts=[section.part(waiting, frame)])
 
 
 @chapter.section("bus-bandwidth", "Algorithm and bus bandwidth, from the wire", Source("bus_bandwidth"))
@@ -167,14 +167,15 @@ def bus_bandwidth(section: Section, frame: pl.DataFrame) -> None:
     by_program = pl.col("measured_by") == "events"
     drawn = frame.filter(by_program | ~by_program.any().over("run_id", "step"))
     shown = drawn.group_by("run_id", maintain_order=True).head(BANDWIDTH_STEPS)
-    steps = f" Of a run the first {BANDWIDTH_STEPS} steps are drawn." if shown.height < drawn.height else ""
     caption = (
         "Bus bandwidth, as in nccl-tests, is the volume that the algorithm exchanges over the time that the exchange "
         "takes, times 2(N-1)/N, so that numbers of workers compare; while moving, over the time with payload on the "
         "busiest host's wire. Times are those of the program where it logs its communication, else of the shortest "
-        f"interval with 99% of the payload.{steps}"
+        f"interval with 99% of the payload. Of a run at most the first {BANDWIDTH_STEPS} steps are drawn."
     )
-    section.figure(wire.bus_bandwidth, shown, caption)
+    section.figure(
+        wire.bus_bandwidth, shown, caption, parts=[section.part(shown.height, drawn.height, "step of a run")]
+    )
     columns = [
         texts("run", "run_id"), texts("algorithm", "algorithm", words), texts("law", "law", words),
         texts("measured by", "measured_by"), numbers("hosts", "hosts", count), numbers("steps", "steps", count),
@@ -202,7 +203,9 @@ def phases(section: Section, frame: pl.DataFrame) -> None:
         "chart is the time still to send when the phase's computation has ended, the mark in the right chart a model "
         "for each worker."
     )
-    section.figure(farhat.parameter_server_phases, timed, caption, most=ROWS_AT_FIRST)
+    section.figure(
+        farhat.parameter_server_phases, timed, caption, most=ROWS_AT_FIRST, parts=[section.part(timed, frame)]
+    )
     columns = [
         texts("run", "run_id"), texts("phase", "phase"), numbers("steps", "steps", count),
         numbers("lasts (ms, mean)", "mean_ms"), numbers("overlap (ms)", "mean_overlap_ms"),

@@ -47,14 +47,14 @@ def flow_timeline(section: Section, frame: pl.DataFrame) -> None:
     small = f", the median other flow in {other}" if not flows["is_large"].all() else ""
     section.headline = f"The median large flow sends in {large} of its run's windows{small}."
     flows_of = section.rows(Source("flow_counts")).join(frame, on="run_id", how="semi")["flows"]
-    has_more = number_of(flows_of.max()) > TIMELINE_FLOWS
     caption = (
         "One row a flow, the largest on top. The more solid a bar, the more the flow sends in the window, as a "
         "share of the run's busiest flow and window. A window is 1, 2 or 5 times a power of ten, the shortest that "
-        "makes at most 100 of the run; its length stands over each panel."
-        + (f" Of a run the {TIMELINE_FLOWS} largest flows are drawn." if has_more else "")
+        "makes at most 100 of the run; its length stands over each panel. Of a run at most the "
+        f"{TIMELINE_FLOWS} largest flows are drawn."
     )
-    section.figure(zerwas.flow_timeline, frame, caption)
+    parts = [section.part(flows.height, int(flows_of.sum()), "flow", query="five_tuples")]
+    section.figure(zerwas.flow_timeline, frame, caption, parts=parts)
 
 
 @chapter.section("pair-throughput", "Bursts of pairs of hosts", _BURSTS, NO_FLOWS, reference="zerwas, fig. 7")
@@ -70,7 +70,9 @@ def pair_throughput(section: Section, frame: pl.DataFrame) -> None:
         "row is a directed pair of hosts, its full height the highest value of these, which stands over the panel. Of "
         f"a run at most the {BURST_PAIRS} pairs that send most are drawn."
     )
-    section.figure(zerwas.pair_throughput, frame, caption)
+    pairs = section.rows(Source("traffic_matrix")).join(frame, on="run_id", how="semi").height
+    parts = [section.part(frame.select("run_id", "pair").n_unique(), pairs, "directed pair")]
+    section.figure(zerwas.pair_throughput, frame, caption, parts=parts)
 
 
 @chapter.section(
@@ -88,7 +90,7 @@ def total_throughput(section: Section, frame: pl.DataFrame) -> None:
         "with Student's t on the batch means. Intervals are valid where neighbouring batches are hardly correlated, "
         "that is where the lag-1 autocorrelation is near 0."
     )
-    section.figure(zerwas.throughput_intervals, known, caption, most=ROWS_AT_FIRST)
+    section.figure(zerwas.throughput_intervals, known, caption, most=ROWS_AT_FIRST, parts=[section.part(known, frame)])
     columns = _interval_columns()
     section.table(frame, columns, "By Student's t on the batch means.")
     of_repeats = Source("total_throughput", {"pool_by": "framework_setting,model"})
@@ -152,7 +154,8 @@ def gradient_flow(section: Section, frame: pl.DataFrame) -> None:
         "Mean with its 95% interval by Student's t on batch means, and the busiest window of "
         f"{number_of(known['peak_sample_ms'].max()):g} ms."
     )
-    section.figure(zerwas.gradient_flow_intervals, known, caption, most=ROWS_AT_FIRST)
+    parts = [section.part(known, frame)]
+    section.figure(zerwas.gradient_flow_intervals, known, caption, most=ROWS_AT_FIRST, parts=parts)
     run, *others = _interval_columns()
     columns = [
         run,

@@ -9,8 +9,6 @@ from ddnn_traces.report.number_text import count, counts, percent, size, span, w
 from ddnn_traces.report.section import NO_FLOWS, ROWS_AT_FIRST, Chapter, Section, Source, numbers, texts
 from ddnn_traces.text import counted
 
-MODEL_BARS = 60
-
 _TRANSFERS = Source("parameter_server_transfers")
 
 NO_SERVER = (
@@ -77,8 +75,9 @@ def volume_by_model(section: Section, frame: pl.DataFrame) -> None:
         "Mean over the runs of one model and setting: framework, topology, order, workers and steps, which are in "
         "the tooltips. Settings that these runs do not share are in the table as pooled."
     )
-    noun, by = "configuration", ("model", "setting")
-    section.figure(zerwas.volume_by_model, known.head(MODEL_BARS), caption, of=frame, by=by, noun=noun)
+    noun = "configuration"
+    parts = [section.part(known, frame, noun, ("model", "setting"))]
+    section.figure(zerwas.volume_by_model, known, caption, parts=parts)
     columns = [
         texts("model", "model"), texts("setting", "setting"), numbers("runs", "runs", count), texts("pooled", "pooled"),
         numbers("model size (MB)", "model_mb"), numbers("on the cable in a step", "mean_step_cable_bytes", size),
@@ -91,7 +90,7 @@ def volume_by_model(section: Section, frame: pl.DataFrame) -> None:
 
 @chapter.section("flow-counts", "Number of flows", Source("flow_counts"), reference="zerwas, fig. 5")
 def flow_counts(section: Section, frame: pl.DataFrame) -> None:
-    frame = section.need(frame.filter(pl.col("flows") > 0), NO_FLOWS)
+    all_runs, frame = frame, section.need(frame.filter(pl.col("flows") > 0), NO_FLOWS)
     section.headline = (
         f"A run has {counts(frame['flows'], 'flow')}; 99% of its volume is in "
         f"{counts(frame['large_flows'], 'large one')}. {counts(frame['acknowledgement_flows'], 'flow').capitalize()} "
@@ -102,7 +101,7 @@ def flow_counts(section: Section, frame: pl.DataFrame) -> None:
         "of the run's bytes on the wire, except that an acknowledgement flow among them is counted as such: it goes "
         "back along a large flow with nearly no payload. Side flows are all others."
     )
-    section.figure(zerwas.flow_counts, frame, caption, most=ROWS_AT_FIRST)
+    section.figure(zerwas.flow_counts, frame, caption, most=ROWS_AT_FIRST, parts=[section.part(frame, all_runs)])
 
 
 @chapter.section("flow-classes", "Small, medium and large flows", Source("flow_class_counts"), NO_FLOWS)
@@ -134,7 +133,7 @@ def model_sizes(section: Section, frame: pl.DataFrame) -> None:
         f"over {counted(known.height, 'run')}."
     )
     caption = "Lines are one and two bytes on the wire for each byte of the model."
-    section.figure(farhat.iteration_flow_size, known, caption, of=frame)
+    section.figure(farhat.iteration_flow_size, known, caption, parts=[section.part(known, frame)])
     columns = [
         texts("run", "run_id"), texts("topology (declared)", "topology", words),
         numbers("model", "model_size_bytes", size), numbers("data flows", "data_flows", count),

@@ -284,31 +284,51 @@ def accuracy_volume(frame: pl.DataFrame) -> alt.TopLevelMixin:
 
 @style.chart("Training duration against packet loss, normalised to the lossless runs")
 def duration_by_loss(frame: pl.DataFrame) -> alt.TopLevelMixin:
-    """Duration over that of the lossless runs, against packet loss, of query duration_by_loss: fig. 10."""
-    shown = frame.drop_nulls(["normalised_duration", "loss_pct"])
+    """Duration over that of the lossless runs, against packet loss, of query duration_by_loss: fig. 10.
+
+    Loss is on a logarithmic axis, where 0 is apart at the left. A line goes through the means of the runs of a setting.
+    Raises ValueError where no run with loss is compared.
+    """
+    shown = frame.drop_nulls(["normalised_duration", "loss_pct"]).filter(pl.col("lossy_runs") > 0)
+    losses = shown.filter(pl.col("loss_pct") > 0)["loss_pct"].unique().sort().to_list()
+    if not losses:
+        raise ValueError("no run with loss is compared with lossless ones")
     controls = shown["congestion_control"].n_unique() > 1
     of = ["model", "congestion_control"] if controls else ["model"]
-    shown = shown.with_columns(trained=pl.concat_str(of, separator=", ", ignore_nulls=True))
+    zero = losses[0] / 4  # where a logarithmic axis has the runs without loss
+    keys = ["framework_setting", "model", "batch_size", "topology", "workers", "congestion_control"]
+    shown = shown.with_columns(
+        trained=pl.concat_str(of, separator=", ", ignore_nulls=True), place=pl.col("loss_pct").replace(0.0, zero),
+        setting=pl.struct(keys).rank("dense"),
+    )  # fmt: skip
+    label = f"datum.value < {losses[0] / 2} ? '0' : format(datum.value, '~r')"
+    axis = alt.Axis(values=[zero, *losses], labelExpr=label, labelOverlap="greedy", tickCount=100)
+    scale = alt.Scale(type="log", domain=[zero / 1.5, losses[-1] * 1.5], nice=False)
     base = style.data_chart(shown).encode(
-        x=alt.X("loss_pct:Q", title="packet loss (%)", scale=alt.Scale(nice=False, padding=14)),
-        y=alt.Y("normalised_duration:Q", title="training duration (lossless runs of the same setting = 1)",
-                scale=alt.Scale(zero=True)),
+        x=alt.X("place:Q", title="packet loss, logarithmic, 0 apart (%)", scale=scale, axis=axis),
+        color=style.colors("framework_setting:N", "framework, backend"),
+        detail="setting:N",
+    )
+    title = "training duration (lossless runs of the same setting = 1)"
+    points = base.mark_point(size=80, strokeWidth=2).encode(
+        y=alt.Y("normalised_duration:Q", title=title, scale=alt.Scale(zero=True)),
+        shape=style.shapes("trained:N", "model, congestion control" if controls else "model (name)"),
         tooltip=style.tips(
             style.RUN, ("loss_pct:Q", "packet loss (%)"), ("normalised_duration:Q", "of the lossless duration", ".3~f"),
             ("normalised_by:N", "compared by"), ("duration_s:Q", "duration (s)", ",.4~r"),
-            ("duration_source:N", "known from"), ("lossless_runs:Q", "lossless runs"),
+            ("duration_source:N", "known from"), ("steps:Q", "steps"), ("lossless_runs:Q", "lossless runs"),
         ),
     )  # fmt: skip
-    points = base.mark_point(size=80, strokeWidth=2).encode(
-        color=style.colors("framework_setting:N", "framework, backend"),
-        shape=style.shapes("trained:N", "model, congestion control" if controls else "model (name)"),
+    means = base.mark_line(strokeWidth=1.2, opacity=0.5).encode(
+        y="mean(normalised_duration):Q",
+        tooltip=style.tips(("mean(normalised_duration):Q", "mean of the lossless duration", ".3~f")),
     )
     lossless = (
         style.data_chart(pl.DataFrame({"one": [1], "meaning": ["lossless runs of the same setting"]}))
         .mark_rule(strokeDash=[5, 4], color=style.INK)
         .encode(y="one:Q", tooltip=alt.Tooltip("meaning:N", title="duration of"))
     )
-    return alt.layer(lossless, points).properties(width=560, height=320)
+    return alt.layer(lossless, means, points).properties(width=560, height=320)
 
 
 @style.chart("Total throughput of each run with 95% interval")

@@ -1,0 +1,137 @@
+"""A file of a chart draws every row of its query, or says in its title, its caption and on stderr how many it draws."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import vl_convert
+from tools import RunCommand
+
+import ddnn_traces
+from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.report import plot
+from ddnn_traces.report.chapters import drivers, steps, time, volume
+from ddnn_traces.report.section import Figure
+from ddnn_traces.store import schema
+
+#: Charts in which a mark of that type is a row of the query, with the number of marks a row.
+MARKS = {
+    "flow_counts": ("rect", 3), "total_throughput": ("symbol", 1), "gradient_flow_throughput": ("symbol", 1),
+    "accuracy_volume": ("symbol", 1), "volume_by_model": ("rect", 1), "position_volume": ("rect", 2),
+    "flow_class_counts": ("rule", 1),
+}  # fmt: skip
+
+
+def scene(figure: Figure) -> dict[str, Any]:
+    """The drawn file; a mark with a tooltip of its run has that run as its description."""
+    drawn: dict[str, Any] = vl_convert.vegalite_to_scenegraph(described(figure.file_spec))["scenegraph"]
+    return drawn
+
+
+def described(node: Any) -> Any:
+    """A specification whose marks are described by the run in their tooltip, since a scene has no tooltips."""
+    if isinstance(node, list):
+        return [described(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    node = {key: value if key == "datasets" else described(value) for key, value in node.items()}
+    tooltip = node.get("encoding", {}).get("tooltip", [])
+    of_run = [tip for tip in tooltip if isinstance(tip, dict) and tip["field"] in ("run_id", "run")]
+    if of_run:
+        node["encoding"] = {**node["encoding"], "description": {"field": of_run[0]["field"], "type": "nominal"}}
+    return node
+
+
+def marks(node: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every mark of data in a scene, with its type."""
+    for item in node.get("items", []):
+        if node.get("role") == "mark" and item.get("opacity", 1) > 0:
+            yield node["marktype"], item
+        yield from marks(item)
+
+
+def runs_of(node: dict[str, Any]) -> set[str]:
+    """The runs that marks are of."""
+    return {item["description"] for _, item in marks(node) if "description" in item}
+
+
+def stated(figure: Figure, drawn: int, of: int) -> bool:
+    said = [part for part in figure.file_parts if re.match(f"{drawn:,} of {of:,} runs? are drawn", part)]
+    title = figure.file_spec["title"]["text"] if figure.file_parts else []
+    return all(part in figure.file_caption and part in title for part in said) and bool(said)
+
+
+@pytest.fixture
+def few_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that draws one run of each chart until its reader chooses others."""
+    for chapter in (drivers, steps, time, volume):
+        monkeypatch.setattr(chapter, "ROWS_AT_FIRST", 1)
+
+
+@pytest.mark.parametrize("query", ["flow_counts", "total_throughput", "accuracy_volume", "flow_class_counts"])
+def test_a_file_has_the_runs_that_a_page_draws_later(dataset: Dataset, query: str, few_at_first: None) -> None:
+    (figure,) = plot.figures(dataset, query)
+    assert len(figure.first) == 1 < len(figure.runs)
+    drawn = scene(figure)
+    assert runs_of(drawn) >= set(dataset.run_ids)
+    kind, marks_a_row = MARKS[query]
+    rows = dataset.query(query, **figure.sources[0].params)
+    assert Counter(of for of, _ in marks(drawn))[kind] == marks_a_row * rows.height
+    assert figure.file_parts == []
+
+
+def test_a_file_says_how_many_panels_it_has(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch, command: RunCommand, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("ddnn_traces.report.section.FILE_PANELS", 2)
+    (figure,) = plot.figures(dataset, "flow_timeline")
+    assert len(runs_of(scene(figure))) == 2 and stated(figure, 2, 4)
+    done = command("plot", dataset.path, "flow_timeline", "--out", "x.html")
+    assert "2 of 4 runs are drawn; --runs chooses others." in done.stderr.decode()
+    assert "2 of 4 runs are drawn" in (tmp_path / "x.html").read_text().split("<figcaption>")[1].split("</")[0]
+
+
+def test_flows_that_are_left_out_of_a_run_are_counted(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "TIMELINE", time.Source("flow_timeline", {"flows": 2}))
+    (figure,) = plot.figures(dataset, "flow_timeline", {"flows": 2})
+    flows = int(dataset.query("flow_counts")["flows"].sum())
+    assert any(part.startswith(f"8 of {flows} flows are drawn") for part in figure.file_parts)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("query", plot.DRAWN)
+def test_a_file_of_the_shipped_dataset_leaves_out_no_run_without_a_word(shipped: Dataset, query: str) -> None:
+    if query in {"link_utilization", "layer_slack"}:
+        return  # of simulated runs
+    for figure in plot.figures(shipped, query):
+        drawn, source = scene(figure), figure.sources[0]
+        rows = shipped.query(source.query, **source.params)
+        if "run_id" in rows.columns:
+            runs = set(rows["run_id"])
+            shown = runs_of(drawn) & runs
+            assert shown == runs or stated(figure, len(shown), len(runs)), (figure.name, len(shown), len(runs))
+        if source.query in MARKS and not figure.parts:
+            kind, marks_a_row = MARKS[source.query]
+            assert Counter(of for of, _ in marks(drawn))[kind] == marks_a_row * rows.height, figure.name
+        assert all(len(list(marks(panel))) > 0 for panel in plots(drawn)), figure.name
+
+
+def plots(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The groups of a scene that have axes of their own: its panels."""
+    for item in node.get("items", []):
+        below = item.get("items", [])
+        if any(one.get("role") == "mark" for one in below):
+            yield {"items": [item]}
+        for one in below:
+            yield from plots(one)
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Iterator[Dataset]:
+    with ddnn_traces.open(schema.shipped_folder("data/dataset")) as opened:
+        yield opened
