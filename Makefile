@@ -18,6 +18,8 @@ demo: $(VENV)/.core
 # A process a CPU; an idle one takes tests from a busy one. Long tests wait for other programs: one process more.
 PYTEST := $(BIN)/python -m pytest --dist worksteal --numprocesses
 MORE = $$(($$(nproc) + 1))
+# Those of a cluster and a store mostly wait for them.
+MANY = $$((2 * $$(nproc) + 1))
 
 # What needs an extra, root, or a night.
 OTHERS := testbed or tensorflow or page or site or ns3 or cluster or nightly
@@ -43,7 +45,7 @@ test-extras: $(VENV)/.publish $(VENV)/.explore $(VENV)/.ns3 $(VENV)/.cluster $(T
 	$(PYTEST) $(MORE) tests/release
 	$(PYTEST) $(MORE) -m page tests/explore
 	$(PYTEST) auto -m ns3 tests/traffic tests/cli
-	$(PYTEST) $(MORE) -m cluster tests/store tests/ingestors
+	$(PYTEST) $(MANY) -m cluster tests/store tests/ingestors
 	DDNN_TRACES_MKDOCS=$(abspath $(SITE)/bin/mkdocs) $(BIN)/python -m pytest -m site tests/test_site.py
 	DDNN_TRACES_TORCH_PYTHON=$(abspath $(TRAINING)/bin/python) $(PYTEST) $(MORE) --dist loadfile -m "testbed and not tensorflow" tests/testbed
 	$(BIN)/python benchmarks/publish.py --gigabytes 0.01
