@@ -85,7 +85,10 @@ def test_step_time_and_throughput_by_what_the_network_does(dataset: Dataset) -> 
 
 
 def loss_runs() -> dict[str, list[dict[str, Any]]]:
-    """Runs of one step: settings a and b lossless and lossy, c lossless twice, d lossy once, e of unknown loss."""
+    """Settings a and b lossless and lossy, c lossless twice, d lossy once, e of unknown loss.
+
+    Of two steps, the second of which is the duration.
+    """
     settings = {"a": (0.0, 0.0, 1.0, 2.0), "b": (0.0, 0.5, 1.5), "c": (0.0, 0.0), "d": (1.0,), "e": (None,)}
     noise = np.random.default_rng(2).normal(0, 0.1, 20).tolist()
     runs: list[dict[str, Any]] = []
@@ -95,7 +98,8 @@ def loss_runs() -> dict[str, list[dict[str, Any]]]:
             run = f"{model}{number}"
             seconds = {"a": 1.0, "b": 8.0}.get(model, 3.0) * np.exp(0.3 * (loss or 0) + noise.pop())
             runs.append({"run_id": run, "framework": "tf", "model": model, "loss_pct": loss, "source": "capture"})
-            steps.append({"run_id": run, "worker": "w", "step": 0, "start_ns": 0, "end_ns": int(seconds * 1e9)})
+            first = {"run_id": run, "worker": "w", "step": 0, "start_ns": -(10**9), "end_ns": 0}
+            steps += [first, {**first, "step": 1, "start_ns": 0, "end_ns": int(seconds * 1e9)}]
     return {"runs": runs, "steps": steps}
 
 
@@ -104,7 +108,9 @@ def test_duration_on_loss_is_fitted_within_settings(tmp_path: Path) -> None:
     frames = {name: pl.DataFrame(rows) for name, rows in loss_runs().items()}
     result = ddnn_traces.regress(write_dataset(tmp_path / "dataset", frames), preset="duration-on-loss")
     assert result.formula == "np.log(comparable_s) ~ C(setting) + loss_pct"
-    ends = frames["steps"].join(frames["runs"], on="run_id").filter(pl.col("model").is_in(["a", "b"]))
+    ends = (
+        frames["steps"].join(frames["runs"], on="run_id").filter(pl.col("model").is_in(["a", "b"]), pl.col("step") == 1)
+    )
     values = ends.select("model", "loss_pct", y=(pl.col("end_ns") / 1e9).log())
     x, y = values.select(pl.col("loss_pct", "y") - pl.col("loss_pct", "y").mean().over("model")).to_numpy().T
     slope, df = x @ y / (x @ x), 7 - 2 - 1
