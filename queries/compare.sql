@@ -1,6 +1,6 @@
 -- question: By how much do two runs, or two groups of runs, differ in every headline figure?
 -- row: a figure; none where no run is named, and an error where a pattern matches none
--- inputs: runs, flows, flow_windows, steps, step_flows, total_volume, flow_counts, step_volume, student_t
+-- inputs: runs, flows, flow_windows, steps, step_flows, total_volume, flow_counts, step_volume, step_time_rows, student_t
 -- param: a_runs VARCHAR = NULL; run_id of the first run, or a GLOB pattern (torch-*-ring) for a group; several separated by |
 -- param: b_runs VARCHAR = NULL; run_id of the second run, or a GLOB pattern for a group; several separated by |
 -- needs: a_runs, b_runs
@@ -8,22 +8,24 @@
 -- column: place; number of the figure, from 1
 -- column: figure; name of the figure
 -- column: unit; unit of the means, the difference and its interval
--- column: replicated_by; what the interval is computed from: runs, steps or nothing
--- column: a_n replicates; runs (or steps) of the first group with a value
--- column: a_mean; mean of the first group, in `unit`
--- column: b_n replicates; the same of the second group
--- column: b_mean; mean of the second group, in `unit`
+-- column: a_n runs; runs of the first group with a value
+-- column: a_mean; mean over them, in `unit`
+-- column: b_n runs; the same of the second group
+-- column: b_mean; mean over them, in `unit`
 -- column: difference; b_mean - a_mean, in `unit`
--- column: difference_low; lower end of the 95% interval of the difference, in `unit`; null where replicated_by is nothing
+-- column: difference_low; lower end of the 95% interval of the difference, in `unit`; null with fewer than three runs on a side
 -- column: difference_high; its upper end, in `unit`
 -- column: ratio ratio; b_mean over a_mean
--- The interval is Welch's, with the degrees of freedom rounded down. replicated_by is runs where both groups have
--- several with a value; else steps, for the figures that each step has; else nothing. Means are of the replicates.
--- Steps of a run are rarely independent of one another, so an interval of steps holds for these runs only, and is
--- rather too narrow. The duration of a step is the mean over its workers, without a first step whose start is
--- estimated. Peak throughput is that of the busiest 10 ms, counted from the run's first packet; retransmitted is a
--- share of packets; accuracy is the mean over the workers' last steps.
-WITH patterns AS (
+-- column: verdict; differs (the 95% interval is without 0), not told apart (it has 0), or why it cannot be told
+-- The unit of inference is the run: the interval is Welch's over runs, with the degrees of freedom rounded down, and needs
+-- three of each side. Steps are not a sample of the setting: they are alike within a run, and runs of one setting differ
+-- (intervals over steps call 20 of 36 pairs of equal runs of data/dataset different: benchmarks/within_run.py). 15 figures at 95% call
+-- 0.75 different where nothing differs. The duration of a step is the mean over its workers and over the steps without the
+-- first (step_time_rows). Peak throughput is that of the busiest 10 ms, counted from the run's first packet; retransmitted
+-- is a share of packets; accuracy is the mean over the workers' last steps.
+WITH thresholds AS (
+    SELECT 3 AS least_runs
+), patterns AS (
     SELECT 'a' AS side, unnest(string_split($a_runs, '|')) AS pattern
     UNION ALL
     SELECT 'b', unnest(string_split($b_runs, '|'))
@@ -71,21 +73,18 @@ WITH patterns AS (
     SELECT run_id, avg(accuracy) AS accuracy
     FROM last_steps
     GROUP BY run_id
-), durations AS (
-    SELECT run_id, step, avg(end_ns - start_ns) FILTER (start_source IS DISTINCT FROM 'estimated') / 1e6 AS step_ms
+), logged AS (
+    SELECT DISTINCT run_id, step
     FROM steps
     SEMI JOIN chosen USING (run_id)
-    GROUP BY ALL
-), run_steps AS (  -- a step without a packet counts too
-    SELECT run_id, step, coalesce(wire_bytes, 0) AS step_wire, coalesce(payload_bytes, 0) AS step_payload, step_ms
-    FROM durations
+), step_means AS (  -- a step without a packet counts too
+    SELECT run_id, avg(coalesce(wire_bytes, 0)) AS step_wire, avg(coalesce(payload_bytes, 0)) AS step_payload, avg(step_ms) AS step_ms
+    FROM logged
     LEFT JOIN step_volume USING (run_id, step)
-), step_means AS (
-    SELECT run_id, avg(step_wire) AS step_wire, avg(step_payload) AS step_payload, avg(step_ms) AS step_ms
-    FROM run_steps
+    LEFT JOIN (SELECT run_id, step, step_ms FROM step_time_rows()) USING (run_id, step)
     GROUP BY run_id
 ), run_values AS (
-    SELECT side, run_id, 'runs' AS replicate, unnest(range(1, 16)) AS place,
+    SELECT side, run_id, unnest(range(1, 16)) AS place,
            unnest([v.wire_bytes, v.payload_bytes, v.packets, duration_s, nullif(v.steps, 0), step_wire, step_payload,
                    step_ms, v.wire_bytes * 8 / nullif(duration_s, 0) / 1e9, peak, v.flows, large_flows, before_share,
                    retransmitted, accuracy]::DOUBLE[]) AS value
@@ -97,46 +96,40 @@ WITH patterns AS (
     LEFT JOIN before_training USING (run_id)
     LEFT JOIN accuracies USING (run_id)
     LEFT JOIN step_means USING (run_id)
-), step_values AS (
-    SELECT side, run_id, 'steps' AS replicate, unnest(range(6, 9)) AS place,
-           unnest([step_wire, step_payload, step_ms]::DOUBLE[]) AS value
-    FROM members
-    JOIN run_steps USING (run_id)
-), replicates AS (
-    SELECT side, place, replicate, count(value) AS n, avg(value) AS mean, coalesce(var_samp(value), 0) / count(value) AS error
-    FROM (FROM run_values UNION ALL FROM step_values)
+), groups AS (
+    SELECT side, place, count(value) AS n, avg(value) AS mean, coalesce(var_samp(value), 0) / count(value) AS error
+    FROM run_values
     WHERE value IS NOT NULL
     GROUP BY ALL
 ), sides AS (
-    SELECT place, replicate, coalesce(max(n) FILTER (side = 'a'), 0) AS a_n, coalesce(max(n) FILTER (side = 'b'), 0) AS b_n,
+    SELECT place, coalesce(max(n) FILTER (side = 'a'), 0) AS a_n, coalesce(max(n) FILTER (side = 'b'), 0) AS b_n,
            max(mean) FILTER (side = 'a') AS a_mean, max(mean) FILTER (side = 'b') AS b_mean,
            max(error) FILTER (side = 'a') AS a_error, max(error) FILTER (side = 'b') AS b_error
-    FROM replicates
-    GROUP BY ALL
-), preferred AS (  -- several runs before several steps before what cannot vary
-    SELECT *, least(a_n, b_n) >= 2 AS varies
-    FROM sides
-    QUALIFY row_number() OVER (PARTITION BY place ORDER BY varies DESC, replicate) = 1
+    FROM groups
+    GROUP BY place
 ), welch AS (
     SELECT *, a_error + b_error AS error,
            least(greatest(floor(error ** 2 / nullif(a_error ** 2 / (a_n - 1) + b_error ** 2 / (b_n - 1), 0)), 1), 1000)::BIGINT
                AS df
-    FROM preferred
-    WHERE varies
+    FROM sides
+    WHERE least(a_n, b_n) >= (SELECT least_runs FROM thresholds)
 ), intervals AS (
     SELECT place, CASE WHEN error = 0 THEN 0 ELSE t * sqrt(error) END AS half_width
     FROM welch
     LEFT JOIN student_t USING (df)
 )
-SELECT place, figure, unit,
-       CASE WHEN varies THEN replicate ELSE 'nothing' END AS replicated_by,
-       coalesce(a_n, 0) AS a_n, a_mean, coalesce(b_n, 0) AS b_n, b_mean,
+SELECT place, figure, unit, coalesce(a_n, 0) AS a_n, a_mean, coalesce(b_n, 0) AS b_n, b_mean,
        b_mean - a_mean AS difference,
        b_mean - a_mean - half_width AS difference_low,
        b_mean - a_mean + half_width AS difference_high,
-       b_mean / nullif(a_mean, 0) AS ratio
+       b_mean / nullif(a_mean, 0) AS ratio,
+       CASE WHEN b_mean - a_mean IS NULL THEN 'cannot be told: a side has no value'
+            WHEN half_width IS NULL THEN 'cannot be told: ' || CASE WHEN a_n = 1 AND b_n = 1 THEN 'one run' ELSE a_n || ' and ' || b_n || ' runs' END
+                                         || ' a side; at least 3 can tell'
+            WHEN abs(b_mean - a_mean) <= half_width THEN 'not told apart'
+            ELSE 'differs' END AS verdict
 FROM figures
-LEFT JOIN preferred USING (place)
+LEFT JOIN sides USING (place)
 LEFT JOIN intervals USING (place)
 WHERE EXISTS (FROM members)
 ORDER BY place

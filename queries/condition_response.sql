@@ -18,12 +18,14 @@
 -- column: high_samples_per_s
 -- column: interval_of
 -- column: of_best share; samples_per_s over that at the best value of the condition; null where it is not known
--- column: low_of_best share; lower end of its 95% interval; null where one of the two cells has a single mean
+-- column: low_of_best share; lower end of its 95% interval; null where one of the two cells has fewer than three finished runs
 -- column: high_of_best share; upper end
+-- column: verdict; differs (the 95% interval is without 1), not told apart (it has 1), or why it cannot be told; null at the best value
 -- The best conditions of a training are its shortest delay, its highest rate and its lowest loss. A condition with a
--- single value is left out. The interval of the ratio: Student's t on the logarithm, whose variance is the sum of the
--- squared relative standard errors of the two mean step times (delta method), with the degrees of freedom of the cell
--- that has fewer means.
+-- single value is left out. The unit of inference is the run, at least three of each cell: steps of one run do not say how
+-- much another run of the same setting would differ. The interval of the ratio: Student's t on the logarithm, whose variance
+-- is the sum of the squared relative standard errors of the two mean step times (delta method), with the degrees of freedom
+-- of the cell that has fewer runs.
 WITH best AS (
     SELECT framework_backend, topology, model, batch_size, workers, congestion_control, min(delay_ms) AS delay_ms,
            max(bandwidth_mbit) AS bandwidth_mbit, min(loss_pct) AS loss_pct
@@ -55,20 +57,28 @@ WITH best AS (
     SELECT *, value = best_value AS is_best,
            count(DISTINCT value) OVER same AS "values",
            max(step_ms) FILTER (value = best_value) OVER same AS best_step_ms,
-           max(step_error_ms) FILTER (value = best_value) OVER same AS best_error_ms,
-           max(means) FILTER (value = best_value) OVER same AS best_means
+           max(step_error_ms) FILTER (value = best_value AND interval_of = 'runs') OVER same AS best_error_ms,
+           max(finished_runs) FILTER (value = best_value) OVER same AS best_runs
     FROM changed
     WINDOW same AS (PARTITION BY condition, framework_backend, topology, model, batch_size, workers,
                                  congestion_control)
 ), with_errors AS (
-    SELECT *, CASE WHEN NOT is_best THEN sqrt(pow(step_error_ms / step_ms, 2) + pow(best_error_ms / best_step_ms, 2)) END AS error,
-           least(means, best_means) - 1 AS freedom
+    SELECT *, CASE WHEN NOT is_best AND interval_of = 'runs'
+                   THEN sqrt(pow(step_error_ms / step_ms, 2) + pow(best_error_ms / best_step_ms, 2)) END AS error,
+           least(finished_runs, best_runs) - 1 AS freedom
     FROM related
     WHERE "values" > 1 AND value IS NOT NULL
+), ratios AS (
+    SELECT *, best_step_ms / step_ms AS of_best, of_best * exp(-t * error) AS low_of_best, of_best * exp(t * error) AS high_of_best
+    FROM with_errors
+    LEFT JOIN student_t ON df = least(freedom, 1000)
 )
 SELECT condition, value, framework_backend, topology, model, batch_size, workers, congestion_control, runs, finished_runs, step_ms,
-       samples_per_s, low_samples_per_s, high_samples_per_s, interval_of, best_step_ms / step_ms AS of_best,
-       best_step_ms / step_ms * exp(-t * error) AS low_of_best, best_step_ms / step_ms * exp(t * error) AS high_of_best
-FROM with_errors
-LEFT JOIN student_t ON df = least(freedom, 1000)
+       samples_per_s, low_samples_per_s, high_samples_per_s, interval_of, of_best, low_of_best, high_of_best,
+       CASE WHEN is_best THEN NULL
+            WHEN error IS NULL THEN 'cannot be told: ' || CASE finished_runs WHEN 1 THEN 'one run' ELSE finished_runs || ' runs' END
+                                    || ' here, ' || best_runs || ' at the best; at least 3 each can tell'
+            WHEN 1 BETWEEN low_of_best AND high_of_best THEN 'not told apart'
+            ELSE 'differs' END AS verdict
+FROM ratios
 ORDER BY place, framework_backend, topology, workers, model, batch_size, congestion_control, value

@@ -1,14 +1,14 @@
 -- question: How fast is the flow that carries a run's gradients, on average and at its peak?
 -- row: a run
--- inputs: runs, flows, gradient_payload, flow_windows, run_spans, host_names, student_t, framework_settings
+-- inputs: runs, flows, gradient_payload, flow_windows, throughput_samples, host_names, within_run, framework_settings
 -- param: sender VARCHAR = NULL; only flows from this host, by its name in figures (W1) or its address; NULL: any
 -- param: receiver VARCHAR = NULL; only flows to this host; NULL: any
 -- param: peak_window_ms DOUBLE > 0 = 10; length of the windows whose busiest is the peak, ms
--- param: batches BIGINT > 0 = 30; most batches
--- param: batch_ms DOUBLE > 0 = NULL; length of a batch, ms; NULL: the stretch in `batches` parts (the method paper: 1000)
+-- param: batches BIGINT > 0 = 1000; most samples (the method paper: 30)
+-- param: batch_ms DOUBLE > 0 = NULL; length of a sample, ms; NULL: as in total_throughput (the method paper: 1000)
 -- param: from_ms DOUBLE = NULL; start of the stretch that counts, ms since the run's first packet; NULL: the training's start (the method paper: 90000)
 -- param: until_ms DOUBLE = NULL; end of the stretch; NULL: the training's end, with the method paper that of the capture
--- param: method VARCHAR = student; student: 95% interval by Student's t on the batch means; paper: as the authors' notebook computes it
+-- param: method VARCHAR = student; student: 95% interval within the run (within_run); paper: as the authors' notebook computes it
 -- figure: zerwas table II
 -- column: run_id from flows
 -- column: framework_setting
@@ -18,25 +18,25 @@
 -- column: src_port; sender's port; null with the method paper, which takes a pair of hosts
 -- column: dst_host; receiver, by its name in figures
 -- column: dst_port; receiver's port; null with the method paper
--- column: stretch; time examined: training, capture (no log covers the traffic) or chosen (by parameters or the method paper)
--- column: begin_ms ms; start of the first batch since the run's first base window
--- column: end_ms ms; end of the last batch since then
--- column: sample_ms ms; length of a batch
--- column: samples batches; number of batches
--- column: gbit_per_s Gbit/s; mean throughput of the batches, wire bytes
--- column: half_width_gbit_per_s Gbit/s; half width of the 95% interval by the method; null with fewer than two batches
+-- column: stretch
+-- column: begin_ms ms; start of the first sample since the run's first base window
+-- column: end_ms ms; end of the last sample since then
+-- column: sample_ms ms; length of a sample
+-- column: samples; number of samples
+-- column: gbit_per_s Gbit/s; mean throughput of the samples, wire bytes
+-- column: half_width_gbit_per_s Gbit/s; half width of the 95% interval within this run by the method; null where computation says why
 -- column: low_gbit_per_s Gbit/s; lower end of the interval
 -- column: high_gbit_per_s Gbit/s; its upper end
 -- column: corrected_half_width_gbit_per_s Gbit/s; with the method paper 1.96 s / sqrt(samples), else half_width_gbit_per_s
--- column: std_gbit_per_s Gbit/s; standard deviation s of the batch means, by n - 1; with the method paper by n
--- column: lag1_autocorrelation ratio; correlation of neighbouring batch means, -1 to 1
+-- column: std_gbit_per_s Gbit/s; standard deviation s of the samples, by n - 1; with the method paper by n
+-- column: lag1_autocorrelation ratio; correlation of neighbouring samples, -1 to 1
 -- column: peak_sample_ms ms; length of the windows of the peak
 -- column: peak_gbit_per_s Gbit/s; throughput of the busiest of them in the stretch
 -- column: link_share share; gbit_per_s over the link's declared rate (bandwidth_mbit); null without one
 -- column: peak_link_share share; peak_gbit_per_s over that rate
 -- column: most_link_share share; most that the link passes in peak_sample_ms: 1, and burst_bytes at that rate; null without burst_bytes
--- The gradient flow is the five-tuple with the most payload inside steps (gradient_payload). Stretch and batches are
--- those of total_throughput.
+-- The gradient flow is the five-tuple with the most payload inside steps (gradient_payload). Stretch and samples are
+-- those of total_throughput, and so is when there is no interval.
 -- The paper's notebook takes all traffic of one pair of hosts, 30 batches of 100 windows of 10 ms from 90 s on, and the
 -- mean +- 1.96 s / 10 with s by n. The divisor should have been the root of 30. The method paper repeats that.
 WITH flow_payload AS (
@@ -68,29 +68,16 @@ WITH flow_payload AS (
     FROM flow_payload AS p
     JOIN heaviest AS h ON h.run_id = p.run_id AND h.src_ip = p.src_ip AND h.dst_ip = p.dst_ip
                       AND h.ports IS NOT DISTINCT FROM p.ports
-), requested AS (
-    SELECT run_id, base_ns, first_ns, last_ns, span_source,
-           $method = 'paper' AS as_paper,
-           CASE WHEN as_paper THEN coalesce($batch_ms, 1000) ELSE $batch_ms END AS requested_ms,
-           coalesce(first_ns + ($from_ms * 1e6)::BIGINT, CASE WHEN as_paper THEN first_ns + 90_000_000_000 END,
-                    begin_ns) AS requested_begin_ns,
-           coalesce(first_ns + ($until_ms * 1e6)::BIGINT, CASE WHEN as_paper THEN last_ns END, end_ns) AS requested_end_ns
-    FROM run_spans
-), stretches AS (  -- whole base windows
-    SELECT run_id, base_ns, first_ns, requested_ms,
-           greatest(($peak_window_ms * 1e6 / base_ns)::BIGINT, 1) * base_ns AS peak_ns,
-           first_ns + (greatest(requested_begin_ns - first_ns, 0) + base_ns - 1) // base_ns * base_ns AS stretch_begin_ns,
-           least(requested_end_ns, last_ns) AS stretch_end_ns,
-           CASE WHEN as_paper OR $from_ms IS NOT NULL OR $until_ms IS NOT NULL THEN 'chosen' ELSE span_source END AS stretch
-    FROM requested
 ), lengths AS (
     SELECT *,
-           greatest(CASE WHEN requested_ms IS NULL THEN (stretch_end_ns - stretch_begin_ns) // $batches // base_ns
-                         ELSE (requested_ms * 1e6 / base_ns)::BIGINT END, 1) * base_ns AS length_ns,
-           greatest(least((stretch_end_ns - stretch_begin_ns) // length_ns, $batches), 0) AS sample_count,
+           greatest(($peak_window_ms * 1e6 / base_ns)::BIGINT, 1) * base_ns AS peak_ns,
            -- the published stretch ends with its last batch
            CASE WHEN $method = 'paper' THEN stretch_begin_ns + sample_count * length_ns ELSE stretch_end_ns END AS peaks_end_ns
-    FROM stretches
+    FROM throughput_samples(batches := CASE WHEN $method = 'paper' THEN least($batches, 30) ELSE $batches END,
+                            batch_ms := coalesce($batch_ms, CASE WHEN $method = 'paper' THEN 1000 END),
+                            from_ms := coalesce($from_ms, CASE WHEN $method = 'paper' THEN 90000 END),
+                            -- after any end: that of the capture
+                            until_ms := coalesce($until_ms, CASE WHEN $method = 'paper' THEN 1e10 END))
 ), member_lists AS (  -- a row a run, so that DuckDB builds its join on this side and not on the windows
     SELECT run_id, list(flow_id) AS flow_ids
     FROM members
@@ -122,33 +109,31 @@ WITH flow_payload AS (
     SELECT run_id, length_ns, unnest(range(sample_count)) AS number
     FROM lengths
     JOIN heaviest USING (run_id)
-), batch_means AS (
+), sample_rates AS (
     SELECT run_id, number, coalesce(bytes, 0) * 8 / length_ns AS rate
     FROM numbered
     LEFT JOIN volumes USING (run_id, number)
-), moments AS (
-    SELECT run_id, count(*) AS sample_size, avg(rate) AS mean_rate,
-           CASE WHEN count(*) < 2 THEN NULL WHEN $method = 'paper' THEN stddev_pop(rate) ELSE stddev_samp(rate) END AS deviation
-    FROM batch_means
-    GROUP BY run_id
-), neighbours AS (
-    SELECT run_id, rate - mean_rate AS off, lag(rate - mean_rate) OVER (PARTITION BY run_id ORDER BY number) AS off_before
-    FROM batch_means
-    JOIN moments USING (run_id)
-), correlations AS (
-    SELECT run_id, sum(off * off_before) / nullif(sum(off * off), 0) AS lag1
-    FROM neighbours
+), run_series AS (
+    SELECT run_id, list(rate ORDER BY number) AS series, stddev_pop(rate) AS paper_deviation
+    FROM sample_rates
     GROUP BY run_id
 ), intervals AS (
-    SELECT run_id, sample_size, mean_rate, deviation,
-           CASE WHEN $method = 'paper' THEN 1.96 ELSE t END * deviation / sqrt(sample_size) AS corrected,
-           CASE WHEN $method = 'paper' THEN 1.96 * deviation / 10 ELSE corrected END AS half_width
-    FROM moments
-    LEFT JOIN student_t ON df = least(sample_size - 1, 1000)
+    SELECT run_id, samples AS sample_size, mean AS mean_rate, lag1_autocorrelation,
+           coalesce(length_problem, problem) AS no_interval,
+           CASE WHEN samples < 2 THEN NULL WHEN $method = 'paper' THEN paper_deviation ELSE deviation END AS spread,
+           CASE WHEN $method = 'paper' THEN 1.96 * spread / sqrt(samples) WHEN no_interval IS NULL THEN half_width END AS corrected,
+           CASE WHEN $method = 'paper' THEN 1.96 * spread / 10 ELSE corrected END AS half
+    FROM (
+        SELECT run_id, paper_deviation, length_problem, w.*
+        FROM run_series
+        JOIN lengths USING (run_id),
+             within_run(series := series) AS w
+    )
 )
 SELECT r.run_id, framework_setting, model,
        CASE $method
-            WHEN 'student' THEN coalesce(sample_size || ' batch means, Student''s t', 'no batch in the stretch')
+            WHEN 'student' THEN coalesce(sample_size || ' samples, ' || coalesce('no interval: ' || no_interval, 'within this run'),
+                                     'no sample in the stretch')
             WHEN 'paper' THEN coalesce('as published: ' || sample_size || ' batch means, 1.96 s / 10 with s by n; corrected: '
                                        || '1.96 s / sqrt(' || sample_size || ')', 'no batch in the stretch')
             ELSE error('method is student or paper, not ' || $method)
@@ -160,12 +145,12 @@ SELECT r.run_id, framework_setting, model,
        length_ns / 1e6 AS sample_ms,
        coalesce(sample_size, 0) AS samples,
        mean_rate AS gbit_per_s,
-       half_width AS half_width_gbit_per_s,
-       mean_rate - half_width AS low_gbit_per_s,
-       mean_rate + half_width AS high_gbit_per_s,
+       half AS half_width_gbit_per_s,
+       mean_rate - half AS low_gbit_per_s,
+       mean_rate + half AS high_gbit_per_s,
        corrected AS corrected_half_width_gbit_per_s,
-       deviation AS std_gbit_per_s,
-       lag1 AS lag1_autocorrelation,
+       spread AS std_gbit_per_s,
+       lag1_autocorrelation,
        peak_ns / 1e6 AS peak_sample_ms,
        peak_rate AS peak_gbit_per_s,
        mean_rate * 1e3 / bandwidth_mbit AS link_share,
@@ -176,6 +161,5 @@ JOIN framework_settings USING (run_id)
 LEFT JOIN lengths USING (run_id)
 LEFT JOIN heaviest USING (run_id)
 LEFT JOIN intervals USING (run_id)
-LEFT JOIN correlations USING (run_id)
 LEFT JOIN peaks USING (run_id)
 ORDER BY r.run_id

@@ -10,7 +10,7 @@
 -- column: bandwidth_mbit
 -- column: delay_ms
 -- column: variant; of a simulated run its queue and barrier
--- column: step_ms ms; mean of the run's steps
+-- column: step_ms
 -- column: link_bytes bytes; wire bytes that the busiest host sends or receives in a step, the mean over steps
 -- column: network_ms ms; time that link_bytes take at bandwidth_mbit
 -- column: compute_to_network; step_ms over network_ms: equation 5.1, which takes the step's time for the computation's
@@ -47,6 +47,6 @@ SELECT run_id, r.source, r.topology, r.model, r.workers, r.bandwidth_mbit, r.del
        bytes * 8 / (r.bandwidth_mbit * 1e3) / nullif(step_ms, 0) AS utilization
 FROM busiest
 JOIN runs AS r USING (run_id)
-JOIN run_step_time AS t USING (run_id)
+JOIN run_step_time() AS t USING (run_id)
 WHERE r.bandwidth_mbit > 0 AND step_ms IS NOT NULL
 ORDER BY run_id

@@ -1,7 +1,7 @@
 -- question: How many samples a second does training do in each cell of a sweep, and where does it not finish?
 -- row: a cell: runs with the same framework, model, batch size, topology, workers, congestion control and conditions of links
--- inputs: runs, events, run_attributes, step_time_rows, logged_steps, student_t
--- param: first_step BIGINT = 1; steps before it are not counted: in step 0 connections begin
+-- inputs: runs, events, run_attributes, step_time_rows, logged_steps, within_run, student_t
+-- param: first_steps BIGINT = 1; first steps of each run that are left out, as in step_time_rows
 -- figure: cheng figs. 2 to 10
 -- column: framework_backend
 -- column: topology
@@ -15,25 +15,26 @@
 -- column: runs runs; runs of the cell
 -- column: finished_runs runs; those whose log has all planned steps, or, where none are planned, any step
 -- column: step_ms ms; duration of a step, mean over the means of the finished runs
--- column: step_error_ms ms; its standard error, over means of runs or over steps (interval_of)
--- column: means; so many means of runs, or steps
+-- column: step_error_ms ms; its standard error, of what interval_of says
+-- column: means; so many runs, or steps of the one run, are behind step_ms
 -- column: samples_per_s samples/s; workers x batch_size over step_ms; null where no run finished
--- column: low_samples_per_s samples/s; lower end of its 95% interval, by Student's t on the mean step times; null with fewer than two
+-- column: low_samples_per_s samples/s; lower end of its 95% interval, by Student's t on the mean step times; null where interval_of is
 -- column: high_samples_per_s samples/s; upper end
--- column: interval_of; whose means the interval is of: runs, or steps, where only one run finished
+-- column: interval_of; runs: where further runs of the cell would be; this run: only where the mean of a longer run would be (within_run); null with two runs, or with one of fewer than 100 steps
 -- Runs in which something was killed on purpose are left out: their steps wait for a restart (fault_recovery).
--- The paper's mean is of single steps (its section 3.2). An interval over the steps of one run holds where they do not
--- depend on each other; one over runs holds also where they do.
-WITH step_times AS (
-    SELECT run_id, step_ms
-    FROM step_time_rows
-    WHERE step >= $first_step
-), of_run AS (
-    SELECT run_id, avg(step_ms) AS step_ms, count(*) AS steps, stddev_samp(step_ms) AS step_deviation
-    FROM step_times
+-- The paper's mean is of single steps (its section 3.2). Here a run is one value: steps of a run are alike, and in data/dataset
+-- the variance between repeats is 6 times what their steps predict (benchmarks/within_run.py).
+WITH thresholds AS (
+    SELECT 3 AS least_runs
+), step_times AS (
+    SELECT run_id, list(step_ms ORDER BY step) AS series
+    FROM step_time_rows(first_steps := $first_steps)
     GROUP BY run_id
+), of_run AS (
+    SELECT run_id, mean AS step_ms, samples AS steps, error
+    FROM step_times, within_run(series := series)
 ), judged AS (
-    SELECT a.*, congestion_control, m.step_ms, m.steps, m.step_deviation,
+    SELECT a.*, congestion_control, m.step_ms, m.steps, m.error,
            coalesce(coalesce(l.steps, 0) >= planned_steps, l.steps > 0, false) AS is_finished
     FROM run_attributes AS a
     JOIN runs USING (run_id)
@@ -47,24 +48,27 @@ WITH step_times AS (
            avg(step_ms) FILTER (is_finished) AS step_ms,
            count(step_ms) FILTER (is_finished) AS timed_runs,
            stddev_samp(step_ms) FILTER (is_finished) AS run_deviation,
-           max(steps) FILTER (is_finished) AS steps, max(step_deviation) FILTER (is_finished) AS step_deviation
+           max(steps) FILTER (is_finished) AS steps, max(error) FILTER (is_finished) AS error_within
     FROM judged
     GROUP BY ALL
 ), with_errors AS (
-    SELECT cells.*, CASE WHEN timed_runs > 1 THEN 'runs' WHEN timed_runs = 1 AND steps > 1 THEN 'steps' END AS interval_of,
-           CASE WHEN timed_runs > 1 THEN timed_runs ELSE steps END AS n,
-           CASE WHEN timed_runs > 1 THEN run_deviation ELSE step_deviation END / sqrt(n) AS standard_error
+    SELECT cells.*,
+           CASE WHEN timed_runs >= least_runs THEN 'runs' WHEN timed_runs = 1 AND error_within IS NOT NULL THEN 'this run' END
+               AS interval_of,
+           CASE interval_of WHEN 'runs' THEN run_deviation / sqrt(timed_runs) WHEN 'this run' THEN error_within END AS standard_error,
+           CASE interval_of WHEN 'runs' THEN timed_runs - 1 WHEN 'this run' THEN 9 END AS df
     FROM cells
+    CROSS JOIN thresholds
 )
 SELECT framework_backend, topology, model, batch_size, workers, delay_ms, bandwidth_mbit, loss_pct, congestion_control,
        runs, finished_runs,
-       step_ms, CASE WHEN interval_of IS NOT NULL THEN standard_error END AS step_error_ms,
-       CASE WHEN interval_of IS NOT NULL THEN n END AS means,
+       step_ms, standard_error AS step_error_ms,
+       CASE WHEN timed_runs > 1 THEN timed_runs ELSE nullif(steps, 0) END AS means,
        workers * batch_size / nullif(step_ms, 0) * 1e3 AS samples_per_s,
-       CASE WHEN interval_of IS NOT NULL THEN workers * batch_size / (step_ms + t * standard_error) * 1e3 END AS low_samples_per_s,
-       CASE WHEN interval_of IS NOT NULL AND step_ms > t * standard_error
-            THEN workers * batch_size / (step_ms - t * standard_error) * 1e3 END AS high_samples_per_s,
+       workers * batch_size / (step_ms + t * standard_error) * 1e3 AS low_samples_per_s,
+       CASE WHEN step_ms > t * standard_error THEN workers * batch_size / (step_ms - t * standard_error) * 1e3 END
+           AS high_samples_per_s,
        interval_of
 FROM with_errors
-LEFT JOIN student_t ON df = least(n - 1, 1000)
+LEFT JOIN student_t ON student_t.df = least(with_errors.df, 1000)
 ORDER BY framework_backend, topology, model, batch_size, workers, congestion_control, delay_ms, bandwidth_mbit, loss_pct

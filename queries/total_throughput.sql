@@ -1,12 +1,12 @@
 -- question: How high is the throughput over all links together, of a run or of repeats of it, and how certain is it?
 -- row: a run; with pool_by, a group of runs
--- inputs: runs, flow_windows, run_spans, student_t, framework_settings, run_settings
+-- inputs: runs, flow_windows, throughput_samples, within_run, student_t, framework_settings, run_settings
 -- param: pool_by VARCHAR = NULL; settings of run_settings, separated by commas: runs that are equal in them are pooled; NULL: each run alone
--- param: batches BIGINT > 0 = 30; most batches of a run, or of a group of runs together (the method paper takes all windows of its stretch)
--- param: batch_ms DOUBLE > 0 = NULL; length of a batch, ms; NULL: the stretch in `batches` parts (the method paper: 1000)
+-- param: batches BIGINT > 0 = 1000; most samples of a run (the method paper takes all windows of its stretch)
+-- param: batch_ms DOUBLE > 0 = NULL; length of a sample, ms; NULL: as in throughput_samples, a step or more (the method paper: 1000)
 -- param: from_ms DOUBLE = NULL; start of the stretch that counts, ms since the run's first packet; NULL: the training's start (the method paper: 200000)
 -- param: until_ms DOUBLE = NULL; end of the stretch; NULL: the training's end (the method paper: 300000)
--- param: method VARCHAR = student; student: 95% interval by Student's t on the batch means; paper: as the authors' notebook computes it
+-- param: method VARCHAR = student; student: 95% interval within the run (within_run), with pool_by over the means of runs; paper: as the authors' notebook computes it
 -- figure: zerwas table I
 -- column: run_id; run; null with pool_by
 -- column: pooled_by; settings in which the runs of the row are equal, with their values; null without pool_by
@@ -15,28 +15,28 @@
 -- column: framework_setting; framework and backend, and whether it averages pairs (framework_settings); null where the runs differ in it
 -- column: model; name of the trained model; null where the runs differ in it
 -- column: computation; how the interval was computed, or why there is none
--- column: stretch; time examined: training, capture (no log covers the traffic) or chosen (by parameters or the method paper); null where the runs differ in it, as the next three
--- column: begin_ms ms; start of the first batch since the run's first base window
--- column: end_ms ms; end of the last batch since then
--- column: sample_ms ms; length of a batch
--- column: samples batches; number of batches
--- column: gbit_per_s Gbit/s; mean throughput of the batches, wire bytes
--- column: half_width_gbit_per_s Gbit/s; half width of the 95% interval; null with fewer than two batches
+-- column: stretch; time examined (throughput_samples); null where the runs differ in it, as the next three
+-- column: begin_ms ms; start of the first sample since the run's first base window
+-- column: end_ms ms; end of the last sample since then
+-- column: sample_ms ms; length of a sample
+-- column: samples; number of samples of all runs of the row
+-- column: gbit_per_s Gbit/s; mean throughput, wire bytes; of several runs the mean of their means
+-- column: interval_of; what the interval is of: this run (where the mean of a longer run would be), runs (where that of further runs would be), or windows (the method paper); null without one
+-- column: half_width_gbit_per_s Gbit/s; half width of the 95% interval; null where computation says why
 -- column: low_gbit_per_s Gbit/s; lower end of the interval
 -- column: high_gbit_per_s Gbit/s; its upper end
--- column: run_half_width_gbit_per_s Gbit/s; half width of the 95% interval of Student's t on the means of the runs; null with fewer than two runs
--- column: std_gbit_per_s Gbit/s; standard deviation s of the batch means, by n - 1
--- column: lag1_autocorrelation ratio; correlation of neighbouring batch means, -1 to 1
--- The stretch is the training, or the whole capture where no log covers the traffic (run_spans), cut to the capture in
--- any case. A batch is a whole number of base windows; one in which nothing is sent has throughput 0 and counts. The
--- interval is sound where batch means are hardly correlated: with a lag1_autocorrelation far from 0 the batches are too
--- short (a few steps each, or less), and the interval too narrow.
--- The paper's table I describes 30 batch means over 10 runs of a framework and model: pool_by = framework_setting,model, with
--- three batches of each run. Batches of a run may be alike where runs differ; then run_half_width_gbit_per_s, which takes
--- each run as one sample, is the interval that holds. The paper's notebook takes the throughput in windows of 1 s from 200 s to
--- 300 s of one run, 100 of them, and the mean +- 1.96 s / 10, where 10 is the root of 100 and nothing is batched. The
--- method paper does that, with the root of the number of windows that the run has there.
-WITH wanted AS (
+-- column: std_gbit_per_s Gbit/s; standard deviation s by n - 1, of the samples, or of the means of runs where interval_of is runs
+-- column: lag1_autocorrelation ratio; correlation of neighbouring samples, -1 to 1; null for several runs
+-- A sample in which nothing is sent has throughput 0 and counts. There is no interval within the run with fewer than 100
+-- samples, or where they are shorter than a step. Steps of one run say nothing about another run of the setting: that takes
+-- runs, at least three (pool_by).
+-- The paper's table I describes 30 batch means over 10 runs of a framework and model: pool_by = framework_setting,model, where
+-- each run counts as one. The paper's notebook takes the throughput in windows of 1 s from 200 s to 300 s of one run, 100
+-- of them, and the mean +- 1.96 s / 10, where 10 is the root of 100 and nothing is batched. The method paper does that,
+-- with the root of the number of windows that the run has there.
+WITH thresholds AS (
+    SELECT 3 AS least_runs
+), wanted AS (
     SELECT CASE WHEN $pool_by IS NOT NULL
                 THEN list_transform(string_split($pool_by, ','), lambda name: trim(name)) END AS names
 ), unknown_names AS (
@@ -70,30 +70,11 @@ WITH wanted AS (
     SELECT member_of, string_agg(setting || ' ' || found, '; ' ORDER BY setting) AS pooled
     FROM differing
     GROUP BY member_of
-), requested AS (
-    SELECT run_id, base_ns, first_ns, last_ns, span_source,
-           $method = 'paper' AS as_paper,
-           CASE WHEN as_paper THEN coalesce($batch_ms, 1000) ELSE $batch_ms END AS requested_ms,
-           coalesce(first_ns + ($from_ms * 1e6)::BIGINT, CASE WHEN as_paper THEN first_ns + 200_000_000_000 END,
-                    begin_ns) AS requested_begin_ns,
-           coalesce(first_ns + ($until_ms * 1e6)::BIGINT, CASE WHEN as_paper THEN first_ns + 300_000_000_000 END,
-                    end_ns) AS requested_end_ns
-    FROM run_spans
-), stretches AS (  -- whole base windows
-    SELECT run_id, base_ns, first_ns, as_paper, requested_ms,
-           first_ns + (greatest(requested_begin_ns - first_ns, 0) + base_ns - 1) // base_ns * base_ns AS stretch_begin_ns,
-           least(requested_end_ns, last_ns) AS stretch_end_ns,
-           CASE WHEN as_paper OR $from_ms IS NOT NULL OR $until_ms IS NOT NULL THEN 'chosen' ELSE span_source END AS stretch
-    FROM requested
 ), lengths AS (
-    SELECT *,
-           greatest($batches // runs, 1) AS most_batches,
-           greatest(CASE WHEN requested_ms IS NULL THEN (stretch_end_ns - stretch_begin_ns) // most_batches // base_ns
-                         ELSE (requested_ms * 1e6 / base_ns)::BIGINT END, 1) * base_ns AS length_ns,
-           (stretch_end_ns - stretch_begin_ns) // length_ns AS whole_batches,
-           greatest(least(whole_batches, CASE WHEN NOT as_paper THEN most_batches END), 0) AS sample_count
-    FROM stretches
-    JOIN members USING (run_id)
+    FROM throughput_samples(batches := CASE WHEN $method <> 'paper' THEN $batches END,
+                            batch_ms := coalesce($batch_ms, CASE WHEN $method = 'paper' THEN 1000 END),
+                            from_ms := coalesce($from_ms, CASE WHEN $method = 'paper' THEN 200000 END),
+                            until_ms := coalesce($until_ms, CASE WHEN $method = 'paper' THEN 300000 END))
 ), length_list AS (  -- one row, so that DuckDB expects few rows of it and builds the join on them, not on the windows
     SELECT list({'run_id': run_id, 'stretch_begin_ns': stretch_begin_ns, 'length_ns': length_ns, 'sample_count': sample_count})
            AS rows
@@ -107,41 +88,58 @@ WITH wanted AS (
 ), numbered AS (
     SELECT run_id, length_ns, unnest(range(sample_count)) AS number
     FROM lengths
-), batch_means AS (
+), sample_rates AS (
     SELECT run_id, member_of, number, coalesce(bytes, 0) * 8 / length_ns AS rate
     FROM numbered
     JOIN members USING (run_id)
     LEFT JOIN volumes USING (run_id, number)
-), moments AS (
+), run_series AS (
+    SELECT run_id, list(rate ORDER BY number) AS series
+    FROM sample_rates
+    GROUP BY run_id
+), within AS (
+    SELECT run_id, w.mean AS rate, deviation, lag1_autocorrelation, half_width,
+           w.samples || CASE WHEN coalesce(length_problem, problem) IS NULL THEN ' samples, within this run'
+                             ELSE ' samples, no interval: ' || coalesce(length_problem, problem) END AS computation,
+           coalesce(length_problem, problem) IS NULL AS has_interval
+    FROM run_series
+    JOIN lengths USING (run_id),
+         within_run(series := series) AS w
+), means AS (
+    SELECT member_of, avg(rate) AS mean_rate, count(rate) AS timed,
+           CASE WHEN count(rate) > 1 THEN stddev_samp(rate) END AS run_deviation
+    FROM members
+    LEFT JOIN within USING (run_id)
+    GROUP BY member_of
+), all_windows AS (
     SELECT member_of, count(*) AS sample_size, avg(rate) AS mean_rate,
            CASE WHEN count(*) > 1 THEN stddev_samp(rate) END AS deviation
-    FROM batch_means
+    FROM sample_rates
     GROUP BY member_of
-), neighbours AS (
-    SELECT member_of, rate - mean_rate AS off, lag(rate - mean_rate) OVER (PARTITION BY run_id ORDER BY number) AS off_before
-    FROM batch_means
-    JOIN moments USING (member_of)
-), correlations AS (
-    SELECT member_of, sum(off * off_before) / nullif(sum(off * off), 0) AS lag1
-    FROM neighbours
-    GROUP BY member_of
-), run_means AS (
-    SELECT member_of, run_id, avg(rate) AS rate
-    FROM batch_means
-    GROUP BY member_of, run_id
-), between_runs AS (
-    SELECT member_of, count(*) AS runs, CASE WHEN count(*) > 1 THEN stddev_samp(rate) / sqrt(count(*)) END AS error
-    FROM run_means
-    GROUP BY member_of
-), run_intervals AS (
-    SELECT member_of, t * error AS half_width
-    FROM between_runs
-    JOIN student_t ON df = least(runs - 1, 1000)
 ), intervals AS (
-    SELECT member_of, sample_size, mean_rate, deviation,
-           CASE WHEN $method = 'paper' THEN 1.96 ELSE t END * deviation / sqrt(sample_size) AS half_width
-    FROM moments
-    LEFT JOIN student_t ON df = least(sample_size - 1, 1000)
+    SELECT member_of, m.sample_size, 'windows' AS interval_of, m.mean_rate, m.deviation, lag1_autocorrelation AS lag1,
+           1.96 * m.deviation / sqrt(m.sample_size) AS half_width,
+           'as published: ' || m.sample_size || ' windows, not batched, 1.96 s / sqrt(' || m.sample_size || ')' AS computation
+    FROM all_windows AS m
+    LEFT JOIN within AS w ON run_id = member_of
+    WHERE $method = 'paper'
+    UNION ALL
+    SELECT member_of, sample_size, CASE WHEN has_interval THEN 'this run' END, rate, w.deviation, lag1_autocorrelation,
+           CASE WHEN has_interval THEN half_width END, computation
+    FROM within AS w
+    JOIN all_windows ON member_of = run_id
+    WHERE $method = 'student' AND $pool_by IS NULL
+    UNION ALL
+    SELECT member_of, sample_size, CASE WHEN timed >= least_runs THEN 'runs' END, m.mean_rate, run_deviation, NULL,
+           CASE WHEN timed >= least_runs THEN t * run_deviation / sqrt(timed) END,
+           timed || CASE WHEN timed = 1 THEN ' run' ELSE ' runs' END
+               || CASE WHEN timed >= least_runs THEN ', Student''s t on their means'
+                       ELSE ', no interval: that takes at least ' || least_runs || ' runs' END
+    FROM means AS m
+    CROSS JOIN thresholds
+    JOIN all_windows USING (member_of)
+    LEFT JOIN student_t ON df = least(timed - 1, 1000)
+    WHERE $method = 'student' AND $pool_by IS NOT NULL
 ), described AS (
     SELECT member_of, any_value(pooled_by) AS pooled_by, CASE WHEN $pool_by IS NULL THEN any_value(run_id) END AS run_id,
            count(*) AS runs,
@@ -159,25 +157,19 @@ WITH wanted AS (
     GROUP BY member_of
 )
 SELECT run_id, pooled_by, pooled, runs, framework_setting, model,
-       CASE WHEN $method = 'student'
-            THEN coalesce(sample_size || ' batch means' || CASE WHEN runs > 1 THEN ' of ' || runs || ' runs' ELSE '' END
-                                         || ', Student''s t', 'no batch in the stretch')
-            WHEN $method = 'paper' THEN coalesce('as published: ' || sample_size || ' windows, not batched, 1.96 s / sqrt('
-                                       || sample_size || ')', 'no window in the stretch')
+       CASE WHEN $method IN ('student', 'paper') THEN coalesce(computation, 'no sample in the stretch')
             ELSE error('method is student or paper, not ' || $method)
        END AS computation,
        stretch, begin_ns / 1e6 AS begin_ms, end_ns / 1e6 AS end_ms, length_ns / 1e6 AS sample_ms,
        coalesce(sample_size, 0) AS samples,
        mean_rate AS gbit_per_s,
-       i.half_width AS half_width_gbit_per_s,
-       mean_rate - i.half_width AS low_gbit_per_s,
-       mean_rate + i.half_width AS high_gbit_per_s,
-       b.half_width AS run_half_width_gbit_per_s,
+       interval_of,
+       half_width AS half_width_gbit_per_s,
+       mean_rate - half_width AS low_gbit_per_s,
+       mean_rate + half_width AS high_gbit_per_s,
        deviation AS std_gbit_per_s,
        lag1 AS lag1_autocorrelation
 FROM described
 LEFT JOIN pooled USING (member_of)
-LEFT JOIN intervals AS i USING (member_of)
-LEFT JOIN run_intervals AS b USING (member_of)
-LEFT JOIN correlations USING (member_of)
+LEFT JOIN intervals USING (member_of)
 ORDER BY run_id, pooled_by

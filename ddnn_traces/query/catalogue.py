@@ -20,7 +20,7 @@ import difflib
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from graphlib import TopologicalSorter
@@ -35,18 +35,24 @@ from ddnn_traces.text import nearest
 _COMMENTS = re.compile(r"(\s*--[^\n]*\n|\s*\n)*")
 _HEAD_LINE = re.compile(r"--\s*(\w+):\s*(.*)")
 _PARAM = re.compile(
-    r"(?P<name>\w+)\s+(?P<type>BIGINT|DOUBLE|VARCHAR)(?P<positive> > 0)?\s*=\s*(?P<default>[^;]+);\s*(?P<meaning>.+)"
+    r"(?P<name>\w+)\s+(?P<type>BIGINT|DOUBLE(?:\[\])?|VARCHAR)(?P<positive> > 0)?\s*=\s*(?P<default>[^;]+);"
+    r"\s*(?P<meaning>.+)"
 )
 _COLUMN = re.compile(r"(?P<name>\w+)(?:(?: (?P<unit>[^;]+))?; (?P<meaning>.+)|(?: from (?P<source>\w+))?)")
 #: Likeness of two names (difflib) from which one may be meant by the other: difflib's own limit of close matches.
 _CLOSE = 0.6
-_PYTHON_TYPES = {"BIGINT": int, "DOUBLE": float, "VARCHAR": str}
+_PYTHON_TYPES: dict[str, Callable[[str], Any]] = {
+    "BIGINT": int,
+    "DOUBLE": float,
+    "DOUBLE[]": lambda text: [float(part) for part in text.strip("[] ").split(",")],
+    "VARCHAR": str,
+}
 
 
 @dataclass(frozen=True)
 class Param:
-    """A parameter of a query: DuckDB type (BIGINT, DOUBLE, VARCHAR), default (None: NULL), meaning with unit, and
-    whether it must be above 0."""
+    """A parameter of a query: DuckDB type (BIGINT, DOUBLE, DOUBLE[], VARCHAR), default (None: NULL), meaning with unit,
+    and whether it must be above 0."""
 
     name: str
     type: str

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import polars as pl
 import pytest
@@ -12,41 +10,91 @@ from scipy.stats import t as student
 from ddnn_traces.query.dataset import Dataset
 
 
-def batch_means(dataset: Dataset, run_id: str, batches: int) -> list[float]:
-    """Throughput of so many batches of a run's training, in Gbit/s."""
+def sample_rates(dataset: Dataset, run_id: str) -> np.ndarray:
+    """Throughput of a run's training in samples of a step, in Gbit/s."""
     windows = dataset.sql("FROM flow_windows WHERE run_id = ?", [run_id])
-    begin, end = dataset.sql("SELECT min(start_ns), max(end_ns) FROM steps WHERE run_id = ?", [run_id]).row(0)
+    begin, end, steps = dataset.sql(
+        "SELECT min(start_ns), max(end_ns), count(DISTINCT step) FROM steps WHERE run_id = ?", [run_id]
+    ).row(0)
     base = windows["window_ns"].max()
+    length = max(int((end - begin) / steps) // base, 1) * base
     first, starts = windows["window_start_ns"].min(), windows["window_start_ns"].to_numpy()
     begin = first - (first - max(begin, first)) // base * base  # the next base window
     end = min(end, starts.max() + base)
-    length = max((end - begin) // batches // base, 1) * base
-    edges = begin + length * np.arange(min((end - begin) // length, batches) + 1)
-    return [
-        windows["wire_bytes"].filter((starts >= low) & (starts < high)).sum() * 8 / length
-        for low, high in pairwise(edges)
-    ]
+    count, inside = (end - begin) // length, (starts >= begin) & (starts < begin + (end - begin) // length * length)
+    places = (starts[inside] - begin) // length
+    return np.bincount(places, windows["wire_bytes"].to_numpy()[inside], count) * 8 / length
 
 
-def test_pooled_throughput_and_its_intervals(sample_dataset: Dataset) -> None:
-    rows = sample_dataset.query("total_throughput", pool_by="framework,model")
+def test_throughput_and_its_intervals(sample_dataset: Dataset) -> None:
+    """Steps of one run, of which the sample has few, give no interval; three runs or more do, a run as one value."""
+    rows = sample_dataset.query("total_throughput")
+    logged = rows.filter(stretch="training")
+    for row in logged.iter_rows(named=True):
+        rates = sample_rates(sample_dataset, row["run_id"])
+        assert row["samples"] == len(rates)
+        assert row["gbit_per_s"] == pytest.approx(rates.mean())
+    assert logged["samples"].max() < 100
+    assert rows["half_width_gbit_per_s"].null_count() == rows.height == rows["interval_of"].null_count()
+    means = dict(rows["run_id", "gbit_per_s"].iter_rows())
     runs = sample_dataset.sql("SELECT run_id, framework, model FROM runs")
     groups = {
         f"framework {framework}, model {model}": group["run_id"].to_list()
         for (framework, model), group in runs.group_by("framework", "model")
     }
-    assert set(rows["pooled_by"]) == set(groups)
-    assert max(rows["runs"]) > 2
-    for row in rows.iter_rows(named=True):
-        of_runs = [batch_means(sample_dataset, run, 30 // row["runs"]) for run in groups[row["pooled_by"]]]
-        samples, means = np.concatenate(of_runs), np.array([np.mean(rates) for rates in of_runs])
-        assert row["samples"] == len(samples)
-        assert row["gbit_per_s"] == pytest.approx(samples.mean())
-        half = student.ppf(0.975, len(samples) - 1) * samples.std(ddof=1) / np.sqrt(len(samples))
-        assert row["half_width_gbit_per_s"] == pytest.approx(half, rel=1e-5)
-        if len(means) > 1:
-            half = student.ppf(0.975, len(means) - 1) * means.std(ddof=1) / np.sqrt(len(means))
-            assert row["run_half_width_gbit_per_s"] == pytest.approx(half, rel=1e-5)
+    pooled = sample_dataset.query("total_throughput", pool_by="framework,model")
+    assert set(pooled["pooled_by"]) == set(groups)
+    assert pooled["runs"].max() > 2
+    for row in pooled.iter_rows(named=True):
+        of_runs = np.array([means[run] for run in groups[row["pooled_by"]]])
+        assert row["gbit_per_s"] == pytest.approx(of_runs.mean())
+        if len(of_runs) < 3:
+            assert row["half_width_gbit_per_s"] is None
+        else:
+            half = student.ppf(0.975, len(of_runs) - 1) * of_runs.std(ddof=1) / np.sqrt(len(of_runs))
+            assert row["half_width_gbit_per_s"] == pytest.approx(half, rel=1e-5)
+
+
+def autoregressive(lag1: float, count: int, series: int) -> np.ndarray:
+    """Series of mean 0, a row each, whose neighbouring values have this correlation."""
+    values = np.random.default_rng(1).standard_normal((series, count + 200))
+    for place in range(1, values.shape[1]):
+        values[:, place] += lag1 * values[:, place - 1]
+    return values[:, 200:]
+
+
+def within_run(dataset: Dataset, series: np.ndarray) -> pl.DataFrame:
+    return dataset.sql(
+        "SELECT w.* FROM (SELECT unnest(?::DOUBLE[][]) AS series, unnest(range(?)) AS number), "
+        "within_run(series := series) AS w ORDER BY number",
+        [series.tolist(), len(series)],
+    )
+
+
+def test_intervals_within_a_run_hold_the_mean_of_alike_steps(sample_dataset: Dataset) -> None:
+    """Where s / sqrt(n) holds it in 3 of 5 series; of independent steps they are at most half as wide again."""
+    alike = autoregressive(0.7, 200, 500)
+    found = within_run(sample_dataset, alike)
+    held = found["mean"].abs() <= found["half_width"]
+    naive = student.ppf(0.975, 199) * alike.std(axis=1, ddof=1) / np.sqrt(200)
+    assert held.mean() >= 0.93
+    assert np.mean(abs(alike.mean(axis=1)) <= naive) < 0.7
+    independent = autoregressive(0.0, 200, 100)
+    assert (within_run(sample_dataset, independent)["half_width"] / (1.96 / np.sqrt(200))).median() < 1.5
+
+
+def test_an_interval_within_a_run_by_hand(sample_dataset: Dataset) -> None:
+    for series in autoregressive(0.5, 107, 3):
+        row = within_run(sample_dataset, series[None]).row(0, named=True)
+        off = series - series.mean()
+        lag1 = (off[1:] * off[:-1]).sum() / (off * off).sum()
+        corrected = min(max(lag1 + (1 + 4 * max(lag1, 0)) / 107, 0), 0.99)
+        of_batches = series[7:].reshape(10, 10).mean(axis=1).std(ddof=1) / np.sqrt(10)
+        of_lag1 = series.std(ddof=1) / np.sqrt(107) * np.sqrt((1 + corrected) / (1 - corrected))
+        assert row["lag1_autocorrelation"] == pytest.approx(lag1)
+        assert row["error"] == pytest.approx(max(of_batches, of_lag1))
+        assert row["half_width"] == pytest.approx(student.ppf(0.975, 9) * row["error"])
+    assert within_run(sample_dataset, series[None, :99])["half_width"].item() is None
 
 
 @pytest.mark.long

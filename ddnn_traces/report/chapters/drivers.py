@@ -194,16 +194,21 @@ def conditions(section: Section, frame: pl.DataFrame) -> None:
         f"{_CONDITIONS[str(condition)].split(' ')[0]} {span(rows['of_best'])}"
         for (condition,), rows in known.filter(pl.col("of_best") != 1).group_by("condition", maintain_order=True)
     ]
+    verdicts = frame["verdict"].drop_nulls()
+    told = [f"{int((verdicts == verdict).sum())} {verdict}" for verdict in ("differs", "not told apart")]
+    untold = int(verdicts.str.starts_with("cannot be told").sum())
     section.headline = (
-        f"Samples a second, as a share of those at the best value of the condition: {'; '.join(said)}."
+        f"Samples a second, as a share of those at the best value of the condition: {'; '.join(said)}. Of "
+        f"{counted(len(verdicts), 'comparison')} over runs (at 95%, three a side or more): {', '.join(told)}, {untold} "
+        "cannot be told."
         if said
         else "Trainings finished at one value of each condition only, so that nothing can be compared."
     )
     first = frame.select(_OF_TRAINING).unique(maintain_order=True).head(TRAININGS)
     caption = (
-        "A panel shows one condition; the other two are at their best. Bars are 95% intervals, where there are several "
-        "runs over these, otherwise over the steps of the run. A cross is a training of which no run did all its steps "
-        "in its time limit."
+        "A panel shows one condition; the others are at their best. Bars are 95% intervals over at least three runs. "
+        "A training of one run has a bar only if its log has 100 steps; that is within this run and says nothing of "
+        "another run. A cross is a training of which no run did all its steps in its time limit."
     )
     shown = frame.join(first, on=_OF_TRAINING, how="semi", nulls_equal=True, maintain_order="left")
     parts = [section.part(shown, frame, "training", _OF_TRAINING)]
@@ -216,7 +221,7 @@ def conditions(section: Section, frame: pl.DataFrame) -> None:
         Column("finished", lambda row: f"{row['finished_runs']} of {row['runs']}", is_number=True),
         numbers("samples/s", "samples_per_s"), numbers("95% from", "low_samples_per_s"),
         numbers("to", "high_samples_per_s"), numbers("of the best", "of_best"), numbers("from", "low_of_best"),
-        numbers("to ", "high_of_best"),
+        numbers("to ", "high_of_best"), texts("verdict", "verdict"),
     ]  # fmt: skip
     section.table(frame, columns, "Each training and condition, with 95% intervals.", noun="row")
 

@@ -76,29 +76,30 @@ def pair_throughput(section: Section, frame: pl.DataFrame) -> None:
 
 
 @chapter.section(
-    "total-throughput", "Total throughput with 95% intervals", Source("total_throughput"), reference="zerwas, table I"
+    "total-throughput",
+    "Total throughput and how certain it is",
+    Source("total_throughput"),
+    reference="zerwas, table I",
 )
 def total_throughput(section: Section, frame: pl.DataFrame) -> None:
     published = Source("total_throughput", {"method": "paper"})
     known = section.need(frame.drop_nulls("gbit_per_s"), NO_FLOWS)
     section.headline = (
-        f"Over all links together a run transmits {span(known['gbit_per_s'], rate)} on average; the 95% interval is "
-        f"the mean ± {span(known['half_width_gbit_per_s'] / known['gbit_per_s'], percent)}."
+        f"Over all links together a run transmits {span(known['gbit_per_s'], rate)} on average{_certainty(known)}."
     )
     caption = (
-        "Mean of the throughput in batches of equal length over the training (without a log: the capture), "
-        "with Student's t on the batch means. Intervals are valid where neighbouring batches are hardly correlated, "
-        "that is where the lag-1 autocorrelation is near 0."
+        "Mean of the throughput over the training (without a log: the capture). A bar is the 95% interval within the "
+        f"run, where the mean of a longer run would be, of samples of a step or more; {_FEW_SAMPLES}."
     )
     section.figure(zerwas.throughput_intervals, known, caption, most=ROWS_AT_FIRST, parts=[section.part(known, frame)])
     columns = _interval_columns()
-    section.table(frame, columns, "By Student's t on the batch means.")
+    section.table(frame, columns, "Throughput of each run; the interval says nothing about other runs of the setting.")
     of_repeats = Source("total_throughput", {"pool_by": "framework_setting,model"})
     repeats = section.rows(of_repeats).filter(pl.col("runs") > 1)
     if not repeats.is_empty():
         caption = (
-            "Runs of one framework and model pooled, as in the paper's table, over 30 batches together. The interval "
-            "by runs takes each run as one sample. Settings in which they differ are named: repeats differ in none."
+            "Runs of one framework and model, as in the paper's table. A run counts as one, an interval takes three. "
+            "Settings in which they differ are named: repeats differ in none."
         )
         section.table(repeats, _POOLED_COLUMNS, caption, of_repeats)
     paper = section.rows(published).drop_nulls("gbit_per_s")
@@ -114,14 +115,25 @@ def total_throughput(section: Section, frame: pl.DataFrame) -> None:
         section.table(paper, columns, caption, published)
 
 
+_FEW_SAMPLES = "with fewer than 100 samples there is none"
+
+
+def _certainty(known: pl.DataFrame) -> str:
+    """How wide the intervals within the runs are, and how many runs have one."""
+    sure = known.drop_nulls("half_width_gbit_per_s")
+    if sure.is_empty():
+        return "; the runs are too short for an interval within a run"
+    widths = span(sure["half_width_gbit_per_s"] / sure["gbit_per_s"], percent)
+    return f"; the 95% interval within a run is the mean ± {widths}, in {sure.height} of {counted(known.height, 'run')}"
+
+
 _POOLED_COLUMNS = [
     texts("runs of", "pooled_by"),
     numbers("runs", "runs", count),
     texts("that differ in", "pooled"),
     numbers("mean (Gbit/s)", "gbit_per_s"),
-    numbers("95% interval, ±", "half_width_gbit_per_s"),
-    numbers("by runs, ±", "run_half_width_gbit_per_s"),
-    numbers("samples", "samples", count),
+    numbers("95% interval over runs, ±", "half_width_gbit_per_s"),
+    texts("computed", "computation"),
 ]
 
 
@@ -129,7 +141,7 @@ def _interval_columns() -> list[Column]:
     return [
         texts("run", "run_id"),
         numbers("mean (Gbit/s)", "gbit_per_s"),
-        numbers("95% interval, ±", "half_width_gbit_per_s"),
+        numbers("95% interval within the run, ±", "half_width_gbit_per_s"),
         texts("over", "stretch"),
         texts("computed", "computation"),
         numbers("samples", "samples", count),
@@ -151,7 +163,7 @@ def gradient_flow(section: Section, frame: pl.DataFrame) -> None:
         f"busiest window {span(known['peak_gbit_per_s'], rate)}."
     )
     caption = (
-        "Mean with its 95% interval by Student's t on batch means, and the busiest window of "
+        f"Mean with its 95% interval within the run ({_FEW_SAMPLES}), and the busiest window of "
         f"{number_of(known['peak_sample_ms'].max()):g} ms."
     )
     parts = [section.part(known, frame)]

@@ -52,7 +52,8 @@ def samples_by_condition(frame: pl.DataFrame) -> alt.TopLevelMixin:
                 ("training:N", "training"), ("value:N", _TITLES[condition]),
                 ("samples_per_s:Q", "samples/s", ",.4~r"), ("low_samples_per_s:Q", "95% interval from", ",.4~r"),
                 ("high_samples_per_s:Q", "to", ",.4~r"), ("interval_of:N", "interval over"),
-                ("of_best:Q", "of the best condition's", ".3~f"), ("did:N", "finished"),
+                ("of_best:Q", "of the best condition's", ".3~f"), ("verdict:N", "against the best"),
+                ("did:N", "finished"),
             ),
         )  # fmt: skip
         layers = [

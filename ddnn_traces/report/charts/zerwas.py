@@ -331,7 +331,7 @@ def duration_by_loss(frame: pl.DataFrame) -> alt.TopLevelMixin:
     return alt.layer(lossless, means, points).properties(width=560, height=320)
 
 
-@style.chart("Total throughput of each run with 95% interval")
+@style.chart("Total throughput of each run with its 95% interval within the run")
 def throughput_intervals(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Mean throughput of each run with its 95% interval, of query total_throughput: table I."""
     return _intervals(frame, None)
@@ -349,13 +349,14 @@ def _intervals(frame: pl.DataFrame, peak: str | None) -> alt.TopLevelMixin:
         y=style.run_rows(style.NAMES_AND_GRID), color=style.colors("framework_setting:N", "framework, backend"),
         tooltip=style.tips(
             style.RUN, ("gbit_per_s:Q", "mean (Gbit/s)", ".4~g"),
-            ("low_gbit_per_s:Q", "95% interval from (Gbit/s)", ".4~g"), ("high_gbit_per_s:Q", "to (Gbit/s)", ".4~g"),
+            ("low_gbit_per_s:Q", "95% interval within the run from (Gbit/s)", ".4~g"),
+            ("high_gbit_per_s:Q", "to (Gbit/s)", ".4~g"),
             *([(f"{peak}:Q", "peak (Gbit/s)", ".4~g")] if peak else []), ("computation:N", "computed"),
             ("samples:Q", "samples"), ("sample_ms:Q", "each (ms)", ".4~g"),
             ("lag1_autocorrelation:Q", "their lag-1 autocorrelation", ".2f"),
         ),
     )  # fmt: skip
-    title = f"mean, 95% interval{' and peak (tick)' if peak else ''} of the throughput (Gbit/s)"
+    title = f"mean, 95% interval within the run{' and peak (tick)' if peak else ''} of the throughput (Gbit/s)"
     low = alt.X("low_gbit_per_s:Q", title=title)
     layers = [
         base.mark_rule(strokeWidth=4, opacity=0.45).encode(x=low, x2="high_gbit_per_s:Q"),
