@@ -1,10 +1,11 @@
 -- question: When does one pair of hosts send in otherwise equal runs of several batch sizes?
 -- row: a run of the comparison and a window of the excerpt in which its pair sent something
 -- inputs: runs, flows, steps, heaviest_pairs, flow_windows, run_spans, framework_settings
--- param: window_ms DOUBLE > 0 = 2; length of a window, ms; at least the base window of the dataset
--- param: length_ms DOUBLE > 0 = 250; length of the excerpt, ms
+-- param: steps BIGINT > 0 = 2; steps of the excerpt
+-- param: length_ms DOUBLE > 0 = NULL; length of the excerpt, ms; NULL: so many steps, of the compared run in which they take longest; 250 without logs
+-- param: window_ms DOUBLE > 0 = NULL; length of a window, ms; NULL: the shortest of 1, 2 or 5 times a power of ten that makes at most 250; at least the base window of the dataset
 -- param: from_ms DOUBLE = NULL; start of the excerpt, ms since the run's first packet; NULL: the first step that begins after the middle of the training
--- figure: zerwas fig. 9 (window_ms 10)
+-- figure: zerwas fig. 9 (there length_ms 250, window_ms 10)
 -- column: comparison; first run by name of the runs that are compared
 -- column: run_id from flows
 -- column: framework_setting
@@ -19,7 +20,8 @@
 -- column: gbit_per_s Gbit/s; these bytes over the window's length
 -- Runs are otherwise equal where framework, backend, model, optimizer, topology, workers, delay, loss, bandwidth,
 -- congestion control and variant are the same. Of several runs of a batch size the first by name is shown; settings with one batch size are
--- left out. The pair is the one with the most payload inside steps (heaviest_pairs).
+-- left out. The pair is the one with the most payload inside steps (heaviest_pairs). Compared runs have excerpts of one
+-- length, so that each has whole steps, a burst and a valley each, and the lengths of valleys can be compared.
 WITH settings AS (
     SELECT run_id, batch_size,
            -- a struct, in which null equals null
@@ -44,19 +46,33 @@ WITH settings AS (
     SELECT run_id, flow_id
     FROM flows
     JOIN pairs USING (run_id, src_ip, dst_ip)
-), middles AS (
-    SELECT s.run_id, min(start_ns) AS step_ns
-    FROM steps AS s
+), later_steps AS (  -- from the middle on
+    SELECT s.run_id, start_ns, s.end_ns, row_number() OVER (PARTITION BY s.run_id ORDER BY start_ns, step) AS place
+    FROM (SELECT run_id, step, min(start_ns) AS start_ns, max(end_ns) AS end_ns FROM steps GROUP BY run_id, step) AS s
     JOIN run_spans AS r ON r.run_id = s.run_id AND start_ns >= begin_ns + (r.end_ns - begin_ns) // 2 AND start_ns < r.end_ns
-    GROUP BY s.run_id
+), middles AS (
+    SELECT run_id, min(start_ns) AS step_ns, max(end_ns) FILTER (place <= $steps) - min(start_ns) AS steps_ns
+    FROM later_steps
+    GROUP BY run_id
+), lengths AS (
+    SELECT comparison, coalesce($length_ms * 1e6, max(steps_ns), 250e6) AS length_ns, 10 ** floor(log10(length_ns / 250)) AS power_ns,
+           coalesce($window_ms * 1e6, power_ns * CASE WHEN length_ns / 250 <= power_ns THEN 1
+                                                      WHEN length_ns / 250 <= 2 * power_ns THEN 2
+                                                      WHEN length_ns / 250 <= 5 * power_ns THEN 5
+                                                      ELSE 10 END) AS window_ns
+    FROM compared
+    LEFT JOIN middles USING (run_id)
+    GROUP BY comparison
 ), grid AS (
     SELECT run_id, first_ns,
            -- whole base windows, so that none falls into two
            first_ns + (coalesce(first_ns + ($from_ms * 1e6)::BIGINT, step_ns, begin_ns + (end_ns - begin_ns) // 2) - first_ns)
                       // base_ns * base_ns AS excerpt_ns,
-           greatest(($window_ms * 1e6 / base_ns)::BIGINT, 1) * base_ns AS window_length_ns,
-           greatest(($length_ms * 1e6)::BIGINT // window_length_ns, 1) AS excerpt_windows
+           greatest((window_ns / base_ns)::BIGINT, 1) * base_ns AS window_length_ns,
+           greatest(ceil(length_ns / window_length_ns)::BIGINT, 1) AS excerpt_windows
     FROM run_spans
+    JOIN compared USING (run_id)
+    JOIN lengths USING (comparison)
     LEFT JOIN middles USING (run_id)
 ), member_lists AS (  -- a row a run, so that DuckDB builds its join on this side and not on the windows
     SELECT run_id, list(flow_id) AS flow_ids

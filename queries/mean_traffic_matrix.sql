@@ -2,7 +2,7 @@
 -- row: a configuration and a directed pair of hosts that sent something in one of its runs
 -- inputs: run_configurations, run_settings, traffic_matrix, step_pairs, host_names
 -- param: chosen_runs VARCHAR = NULL; only runs whose name matches this pattern (GLOB: * any text, ? any character); NULL: all
--- param: models VARCHAR = apart; apart, or pooled: runs of different models and numbers of steps are one configuration, as in the paper's figure
+-- param: models VARCHAR = pooled; pooled: runs of different models and numbers of steps are one configuration, as in the paper's figure; apart: they are not
 -- figure: zerwas fig. 4 (averaged over all models)
 -- column: configuration; what is equal in its runs (run_configurations); with models pooled neither model nor steps
 -- column: runs runs; runs of the configuration
@@ -16,14 +16,15 @@
 -- column: mean_wire_bytes bytes; wire bytes from sender to receiver in a whole run, mean over the runs
 -- column: mean_payload_bytes bytes; payload in a whole run, mean over the runs
 -- column: share_of_volume share; part of the configuration's wire bytes
--- Rings of another order, other topologies and other numbers of steps are configurations of their own. Hosts of several
--- runs are the same where host_names gives them the same name. A pair that is missing in a run sent nothing in it.
+-- Rings of another order and other topologies are configurations of their own; so are other models and numbers of steps
+-- with models apart. Hosts of several runs are the same where host_names gives them the same name. A pair that is missing
+-- in a run sent nothing in it. One configuration of every topology, that of the most runs, comes before the second of any.
 WITH configured AS MATERIALIZED (
     SELECT run_id,
            CASE $models WHEN 'apart' THEN configuration
                         WHEN 'pooled' THEN concat_ws(', ', framework_setting, topology, worker_order, workers || ' workers')
                         ELSE error('models is apart or pooled, not ' || $models) END AS configuration,
-           steps
+           steps, topology
     FROM run_configurations
     WHERE run_id IN (SELECT run_id FROM traffic_matrix) AND ($chosen_runs IS NULL OR run_id GLOB $chosen_runs)
 ), in_steps AS MATERIALIZED (
@@ -33,7 +34,8 @@ WITH configured AS MATERIALIZED (
     JOIN configured USING (run_id)
     GROUP BY run_id, src_ip, dst_ip
 ), configurations AS (
-    SELECT configuration, count(*) AS runs, bool_and(run_id IN (SELECT run_id FROM in_steps)) AS has_steps
+    SELECT configuration, count(*) AS runs, bool_and(run_id IN (SELECT run_id FROM in_steps)) AS has_steps,
+           row_number() OVER (PARTITION BY any_value(topology) ORDER BY count(*) DESC, configuration) AS of_its_kind
     FROM configured
     GROUP BY configuration
 ), differing AS (
@@ -83,4 +85,4 @@ LEFT JOIN pooled USING (configuration)
 JOIN placed AS src USING (configuration)
 JOIN placed AS dst USING (configuration)
 WHERE src.host = src_host AND dst.host = dst_host
-ORDER BY configuration, src_place, dst_place
+ORDER BY of_its_kind, configuration, src_place, dst_place

@@ -22,7 +22,7 @@ from ddnn_traces.store import schema
 #: Charts in which a mark of that type is a row of the query, with the number of marks a row.
 MARKS = {
     "flow_counts": ("rect", 3), "total_throughput": ("symbol", 1), "gradient_flow_throughput": ("symbol", 1),
-    "accuracy_volume": ("symbol", 1), "volume_by_model": ("rect", 1), "position_volume": ("rect", 2),
+    "accuracy_volume": ("symbol", 1), "volume_by_model": ("symbol", 1), "position_volume": ("rect", 2),
     "flow_class_counts": ("rule", 1),
 }  # fmt: skip
 

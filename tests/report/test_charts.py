@@ -291,8 +291,9 @@ def test_batch_sizes_are_compared_panel_by_panel(query: Query) -> None:
     [comparison] = spec["concat"]
     assert [panel["title"]["text"] for panel in comparison["vconcat"]] == ["batch size 32", "batch size 128"]
     assert len({str(panel["encoding"]["y"]["scale"]) for panel in comparison["vconcat"]}) == 1
-    bits = sum(row["gbit_per_s"] for row in drawn(spec)) * 1e9 * 0.002
-    assert bits / 8 == pytest.approx(query("batch_pair_excerpt")["wire_bytes"].sum())
+    frame = query("batch_pair_excerpt")
+    assert len(drawn(spec)) == frame.height
+    assert frame["excerpt_ms"].n_unique() == 1  # so that valleys compare
 
 
 def test_durations_without_a_lossless_run_are_not_drawn_and_none_is_left_of_the_least_loss() -> None:

@@ -109,12 +109,13 @@ def heatmaps(section: Section, frame: pl.DataFrame) -> None:
     section.figure(zerwas.volume_heatmaps, frame, caption, parts=parts)
     of_means = Source("mean_traffic_matrix")
     means = section.rows(of_means)
-    place = pl.max_horizontal("src_place", "dst_place")
-    has_more = number_of(means.select(place.max()).item()) > MOST_HOSTS
-    caption = "The same, as the mean over the runs of each configuration: those that should send the same." + (
-        f" Of each the first {MOST_HOSTS} hosts by rank are drawn." if has_more else ""
+    shown = means.filter(pl.max_horizontal("src_place", "dst_place") <= MOST_HOSTS)
+    caption = (
+        "The same, as the mean over the runs of a framework's topology, averaged over all models as in the paper: "
+        "runs of other models and numbers of steps are one panel, and so are those that lose packets."
     )
-    section.figure(zerwas.mean_volume_heatmaps, means.filter(place <= MOST_HOSTS), caption, of_means)
+    parts = [section.part(shown.height, means.height, "directed pair", query=of_means.query)]
+    section.figure(zerwas.mean_volume_heatmaps, shown, caption, of_means, parts=parts, noun="configuration")
 
 
 @chapter.section("rings", "Topologies and rings, declared and inferred", Source("ring_comparison"), draws=())

@@ -241,7 +241,7 @@ def batch_sizes(section: Section, frame: pl.DataFrame) -> None:
         ]
         return
     caption = (
-        f"The pair's throughput in windows of {number_of(excerpts['sample_ms'].min()):g} ms, for runs that differ "
-        "in their batch size alone, from the first step after the middle of the training."
+        "The pair's throughput for runs that differ in their batch size alone, from the first step after the middle of "
+        "the training on: two steps of the run in which they take longest, in at most 250 windows."
     )
     section.figure(zerwas.batch_pair_excerpt, excerpts, caption, of_excerpts)

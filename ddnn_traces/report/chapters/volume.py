@@ -72,8 +72,8 @@ def volume_by_model(section: Section, frame: pl.DataFrame) -> None:
         f"{size(most['mean_wire_bytes'])}, {most['model']} with {most['setting']}."
     )
     caption = (
-        "Mean over the runs of one model and setting: framework, topology, order, workers and steps, which are in "
-        "the tooltips. Settings that these runs do not share are in the table as pooled."
+        "A panel a topology; a mark is the mean over the runs of one model and setting: framework, order, workers and "
+        "steps, which are in the tooltips. Settings that these runs do not share are in the table as pooled."
     )
     noun = "configuration"
     parts = [section.part(known, frame, noun, ("model", "setting"))]

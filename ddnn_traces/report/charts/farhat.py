@@ -87,14 +87,15 @@ def packets_over_iterations(frame: pl.DataFrame, markers: pl.DataFrame) -> alt.T
 
 
 def _steps_of_share(frame: pl.DataFrame, column: str, title: str, **form: Any) -> alt.TopLevelMixin:
-    """The cumulative share of a column's values as steps, one panel a run. form: properties of the axis."""
+    """The cumulative share of a column's values as steps, one panel a run, all on one scale. form: of the axis."""
+    scale = style.positive_scale(frame, [column])
+    axis = style.positive_axis(scale, **form)
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
         # a curve begins at zero, where its smallest value is
         first = run.head(1).with_columns(cumulative_share=pl.lit(0.0))
-        scale = style.positive_scale(run, [column])
         base = style.run_chart(run_id, pl.concat([first, run])).encode(
-            x=alt.X(f"{column}:Q", title=title, scale=scale, axis=style.positive_axis(scale, **form)),
+            x=alt.X(f"{column}:Q", title=title, scale=scale, axis=axis),
             y=alt.Y("cumulative_share:Q", title="cumulative share (%)", scale=alt.Scale(domain=[0, 1], nice=False),
                     axis=alt.Axis(format=".0%")),
             tooltip=style.tips(

@@ -209,42 +209,42 @@ def batch_pair_excerpt(frame: pl.DataFrame) -> alt.TopLevelMixin:
     return alt.concat(*columns, columns=2, spacing={"row": 30, "column": 30})
 
 
-@style.chart("Transmitted volume of each model and framework, and the model's size where it is known")
+@style.chart("Transmitted volume of each model and framework by topology, and the model's size where it is known")
 def volume_by_model(frame: pl.DataFrame) -> alt.TopLevelMixin:
-    """Mean volume of the runs of each model and setting, with the model's size, of query volume_by_model: fig. 3."""
-    base = style.data_chart(frame.with_columns(volume_mb=pl.col("mean_wire_bytes") / 1e6)).encode(
-        x=alt.X("model:N", title="model (name)", sort=None, axis=alt.Axis(labelAngle=-30, labelLimit=140)),
-        tooltip=style.tips(
-            ("model:N", "model"), ("setting:N", "setting"),
-            ("volume_mb:Q", "transmitted volume (MB, mean)", ",.4~r"), ("runs:Q", "runs"),
-            ("pooled:N", "pooled"), ("model_mb:Q", "model size (MB)", ".4~g"),
-        ),
-    )  # fmt: skip
-    bars = base.mark_bar().encode(
-        xOffset=alt.XOffset("setting:N"),
-        y=alt.Y(
-            "volume_mb:Q",
-            title="transmitted volume (MB on the wire, mean of the runs)",
-            axis=alt.Axis(labelExpr=style.MEGABYTES),
-        ),
-        color=alt.Color("framework_setting:N", scale=alt.Scale(range=style.OKABE_ITO), legend=_SETTING),
-    )
-    width = max(360, min(panels.PAGE_WIDTH - 200, 26 * frame.height))
-    if not frame["model_mb"].count():
-        chart_of_bars: alt.Chart = bars.properties(width=width, height=320)
-        return chart_of_bars
-    diamonds = base.mark_point(
-        shape="diamond", filled=True, size=110, color=style.INK, stroke="white", strokeWidth=1.2
-    )  # fmt: skip
-    size = diamonds.encode(
-        y=alt.Y(
-            "model_mb:Q",
-            title="diamonds: model size (MB)",
-            axis=alt.Axis(orient="right", grid=False, labelExpr=style.MEGABYTES),
-        )
-    )
-    both: alt.LayerChart = alt.layer(bars, size).resolve_scale(y="independent")
-    return both.properties(width=width, height=320)
+    """Mean volume of the runs of each model and setting, with the model's size, of query volume_by_model: fig. 3.
+
+    A panel a topology, all on one scale: logarithmic where the values span much, so that a distance is a ratio.
+    """
+    shown = frame.with_columns(volume_mb=pl.col("mean_wire_bytes") / 1e6)
+    scale = style.positive_scale(shown, ["volume_mb", "model_mb"])
+    axis = style.positive_axis(scale, labelExpr=style.MEGABYTES)
+    settings = shown["framework_setting"].unique().sort().to_list()
+    color = alt.Color("framework_setting:N", scale=alt.Scale(domain=settings, range=style.OKABE_ITO), legend=_SETTING)
+    models = shown["model"].unique(maintain_order=True).to_list()
+
+    def panel(topology: str, rows: pl.DataFrame) -> Any:
+        names = alt.Axis(labelAngle=-30, labelLimit=100)
+        base = style.data_chart(rows).encode(
+            x=alt.X("model:N", title="model (name)", scale=alt.Scale(domain=models), axis=names),
+            tooltip=style.tips(
+                ("model:N", "model"), ("setting:N", "setting"),
+                ("volume_mb:Q", "transmitted volume (MB, mean)", ",.4~r"), ("runs:Q", "runs"),
+                ("pooled:N", "pooled"), ("model_mb:Q", "model size (MB)", ".4~g"),
+            ),
+        )  # fmt: skip
+        volumes = base.mark_point(filled=True, size=46, opacity=1).encode(
+            y=alt.Y("volume_mb:Q", title="volume, mean of the runs (MB on the wire)", scale=scale, axis=axis),
+            xOffset=alt.XOffset("setting:N"), color=color,
+        )  # fmt: skip
+        sizes = base.mark_tick(thickness=2, width=24, color=style.INK, orient="horizontal").encode(y="model_mb:Q")
+        title = alt.Title(topology.replace("_", " "), subtitle="black: model size" if rows["model_mb"].count() else "")
+        layers = [sizes, volumes] if rows["model_mb"].count() else [volumes]
+        return alt.layer(*layers, title=title).properties(width=max(150, 34 * len(models)), height=190)
+
+    of_topologies = shown.group_by("topology", maintain_order=True)
+    panels_of = [panel(topology or "topology unknown", rows) for (topology,), rows in of_topologies]
+    chart: alt.ConcatChart = alt.concat(*panels_of, columns=3, spacing={"row": 26, "column": 26})
+    return chart.resolve_scale(xOffset="independent")
 
 
 @style.chart("Training accuracy against transmitted volume, by model")
