@@ -1,7 +1,8 @@
 -- question: What does a replay of a run need: the time of a step, its computation, and the conditions of the network?
 -- row: a run with two steps or more
--- inputs: runs, steps, events, topology, step_volume, flows, flow_windows
--- column: run_id from steps
+-- inputs: runs, step_time_rows, events, topology, step_volume, flows, flow_windows
+-- param: skip_steps BIGINT = 1; first steps of each run that are left out, as in step_time_rows
+-- column: run_id from runs
 -- column: job; framework, backend, topology, model, batch size and workers: runs of a job differ in their network only
 -- column: program; framework, backend and topology
 -- column: topology; declared topology, else the inferred one
@@ -9,29 +10,28 @@
 -- column: batch_size
 -- column: workers
 -- column: step_payload_bytes bytes; payload of all hosts in a step, the median of these steps
--- column: bandwidth_mbit Mbit/s; rate that every link was shaped to; where none is declared measured_mbit
--- column: measured_mbit Mbit/s; 99th percentile of what a host sent in 10 ms, of the host with the largest
+-- column: bandwidth_mbit Mbit/s; declared rate of each link; null where none is declared: a replay must be told then, for traffic does not show the rate of a link that is not full
+-- column: measured_mbit Mbit/s; 99th percentile of what a host sent in 10 ms, of the host with the largest: what was used of a link
 -- column: delay_ms ms; one-way delay added between any two hosts; 0 where none is declared
 -- column: loss_pct percent; packets dropped on purpose; 0 where none is declared
 -- column: congestion_control; congestion control of TCP
 -- column: source
--- column: steps steps; steps that step_ms is of: all but the first, in which connections and code are new
+-- column: steps steps; steps that step_ms is of
 -- column: step_ms ms; median over these steps of the mean over workers
 -- column: compute_ms ms; the same of the slowest worker's compute, forward and backward events; null without them
 -- column: problem; why the run cannot be replayed; null where it can
-WITH step_times AS (
-    SELECT run_id, step, avg(end_ns - start_ns) / 1e6 AS ms
-    FROM steps
-    WHERE step > 0 AND start_ns IS NOT NULL AND end_ns > start_ns
-    GROUP BY ALL
+WITH timed AS (
+    SELECT run_id, step, step_ms AS ms
+    FROM step_time_rows(skip_steps := $skip_steps)
+    WHERE step_ms > 0
 ), medians AS (
     SELECT run_id, count(*) AS steps, median(ms) AS step_ms
-    FROM step_times
+    FROM timed
     GROUP BY run_id
 ), volumes AS (
     SELECT run_id, median(payload_bytes)::BIGINT AS step_payload_bytes
     FROM step_volume
-    WHERE step > 0
+    SEMI JOIN timed USING (run_id, step)
     GROUP BY run_id
 ), sent AS (
     SELECT w.run_id, src_ip, window_start_ns // 10000000 AS slot, sum(w.wire_bytes) AS bytes
@@ -45,7 +45,8 @@ WITH step_times AS (
 ), computing AS (
     SELECT run_id, worker, step, sum(end_ns - start_ns) / 1e6 AS ms
     FROM events
-    WHERE step > 0 AND kind IN ('compute', 'forward', 'backward')
+    SEMI JOIN timed USING (run_id, step)
+    WHERE kind IN ('compute', 'forward', 'backward')
     GROUP BY ALL
 ), slowest AS (
     SELECT run_id, step, max(ms) AS ms
@@ -62,7 +63,7 @@ WITH step_times AS (
 ), facts AS (
     SELECT r.run_id, concat_ws('-', framework, backend) AS framework_backend, coalesce(r.topology, t.topology) AS topology,
            model, model_bytes, batch_size, workers, step_payload_bytes, measured_mbit,
-           coalesce(bandwidth_mbit, measured_mbit) AS bandwidth_mbit, coalesce(delay_ms, 0) AS delay_ms,
+           bandwidth_mbit, coalesce(delay_ms, 0) AS delay_ms,
            coalesce(loss_pct, 0) AS loss_pct, congestion_control, source, steps, step_ms, compute_ms,
            i.run_id IS NOT NULL AS is_interrupted
     FROM runs AS r
@@ -79,7 +80,6 @@ SELECT run_id, concat_ws(' ', framework_backend, topology, model, batch_size, wo
        CASE WHEN is_interrupted THEN 'a process was killed or restarted'
             WHEN model_bytes IS NULL AND step_payload_bytes IS NULL THEN 'nothing was captured in its steps'
             WHEN workers IS NULL THEN 'workers is not declared'
-            WHEN bandwidth_mbit IS NULL THEN 'nothing was captured'
             WHEN topology IS NULL OR topology = 'unknown' THEN 'the topology is unknown' END AS problem
 FROM facts
 ORDER BY run_id

@@ -1,7 +1,7 @@
 -- question: How long does a training step of a run take, how many samples per second is that, and which attributes may explain it?
 -- row: a run
 -- inputs: step_time_rows, run_attributes
--- param: first_steps BIGINT = 1; first steps of each run that are left out, as in step_time_rows
+-- param: skip_steps BIGINT = 1; first steps of each run that are left out, as in step_time_rows
 -- figure: cheng figs. 2 to 10
 -- column: run_id
 -- column: step_ms ms; mean of the run's steps without the first (step_time_rows); null where the log has no others
@@ -22,7 +22,7 @@
 -- column: source
 WITH step_time AS (
     SELECT run_id, avg(step_ms) AS mean_ms
-    FROM step_time_rows(first_steps := $first_steps)
+    FROM step_time_rows(skip_steps := $skip_steps)
     GROUP BY run_id
 )
 SELECT run_id, mean_ms AS step_ms, workers * batch_size / nullif(mean_ms, 0) * 1e3 AS samples_per_s,

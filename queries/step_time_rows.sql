@@ -1,7 +1,7 @@
 -- question: How long does each training step take, how many samples per second is that, and which attributes may explain it?
 -- row: a run and a step of any of its workers, without the first steps; a run without others has one row, with nulls
 -- inputs: steps, run_attributes
--- param: first_steps BIGINT = 1; first steps of each run that are left out: connections, code and caches are new in them
+-- param: skip_steps BIGINT = 1; first steps of each run that are left out: connections, code and caches are new in them
 -- figure: cheng figs. 2 to 10, with a row per step
 -- column: run_id
 -- column: step; number of the step; null for a run without others than the first
@@ -29,7 +29,7 @@ WITH numbered AS (
 ), step_time AS (
     SELECT run_id, step, avg(end_ns - start_ns) / 1e6 AS step_ms
     FROM numbered
-    WHERE place > $first_steps AND start_source IS DISTINCT FROM 'estimated'
+    WHERE place > $skip_steps AND start_source IS DISTINCT FROM 'estimated'
     GROUP BY run_id, step
 )
 SELECT run_id, step, step_ms, workers * batch_size / nullif(step_ms, 0) * 1e3 AS samples_per_s,

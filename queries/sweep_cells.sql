@@ -1,7 +1,7 @@
 -- question: How many samples a second does training do in each cell of a sweep, and where does it not finish?
 -- row: a cell: runs with the same framework, model, batch size, topology, workers, congestion control and conditions of links
 -- inputs: runs, events, run_attributes, step_time_rows, logged_steps, within_run, student_t
--- param: first_steps BIGINT = 1; first steps of each run that are left out, as in step_time_rows
+-- param: skip_steps BIGINT = 1; first steps of each run that are left out, as in step_time_rows
 -- figure: cheng figs. 2 to 10
 -- column: framework_backend
 -- column: topology
@@ -28,7 +28,7 @@ WITH thresholds AS (
     SELECT 3 AS least_runs
 ), step_times AS (
     SELECT run_id, list(step_ms ORDER BY step) AS series
-    FROM step_time_rows(first_steps := $first_steps)
+    FROM step_time_rows(skip_steps := $skip_steps)
     GROUP BY run_id
 ), of_run AS (
     SELECT run_id, mean AS step_ms, samples AS steps, error

@@ -107,6 +107,7 @@ def given_keys(options: Mapping[str, Any], settings: tuple[str, ...], keys: Keys
 )
 @click.option("--like", metavar="RUN", help="Replay this measured run of --dataset, and change its network.")
 @click.option("--dataset", type=DatasetPath(), help="Dataset of the run; its other runs calibrate the replay.")
+@click.option("--link-mbit", type=float, help="With --like: rate of the links, where runs do not declare it, Mbit/s.")
 @click.option("--bandwidth-factor", type=float, help="With --like: times the measured run's rate.")
 @click.option("--more-delay-ms", type=float, help="With --like: ms beside the measured run's delay.")
 @prints_rows(out=False)
@@ -117,6 +118,7 @@ def run(
     like: str | None,
     dataset: str | Path | None,
     settings: tuple[str, ...],
+    link_mbit: float | None,
     bandwidth_factor: float | None,
     more_delay_ms: float | None,
     output: RowsOutput,
@@ -141,10 +143,10 @@ def run(
         if specification or out or layer_events is not None:
             raise UsageError("--like: takes no JOB.toml, --out and --layer-events; it prints the times of a step")
         with open_dataset(dataset) as opened:
-            rows = simulator.what_if.of_run(opened, like, given | changes)
+            rows = simulator.what_if.of_run(opened, like, given | changes, link_mbit)
         output.emit(rows.to_arrow())
         return
-    if wrong := [name for name, value in changes.items() if value is not None]:
+    if wrong := [name for name, value in ({"link_mbit": link_mbit} | changes).items() if value is not None]:
         raise UsageError(f"--{wrong[0].replace('_', '-')}: is for --like RUN")
     if layer_events is not None and out is None:
         raise UsageError("--layer-events: is for --out DATASET, which has the events")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from datasets import write_dataset
 
 import ddnn_traces
 from ddnn_traces.errors import UsageError
@@ -135,6 +136,32 @@ def test_what_is_asked_must_be_possible() -> None:
             what_if.like(facts, "r", change)
     with pytest.raises(UsageError, match="q: no run of this name that can be replayed; there are r"):
         what_if.like(facts, "q", Change())
+
+
+def test_an_unknown_rate_is_asked_for(tmp_path: Path) -> None:
+    """The run of a ring at 1 Gbit/s that uses a fifth of it is not a run at 201 Mbit/s."""
+    columns = {"run_id": "r", "framework": "torch", "backend": "gloo", "model": "m", "model_bytes": 4_000_000}
+    runs = pl.DataFrame([columns | {"batch_size": 32, "topology": "ring", "workers": 2, "source": "capture"}])
+    steps = pl.DataFrame(
+        {"run_id": "r", "worker": worker, "step": step, "start_ns": step * 10**9, "end_ns": (step + 1) * 10**9}
+        for worker in ("w1", "w2")
+        for step in range(3)
+    )
+    sent = pl.DataFrame({"run_id": ["r"], "flow_id": [0], "src_ip": ["10.0.0.1"], "dst_ip": ["10.0.0.2"]})
+    windows = pl.DataFrame(
+        {"run_id": "r", "flow_id": 0, "window_start_ns": start * 10**7, "window_ns": 10**7, "wire_bytes": 251_250}
+        for start in range(100, 300)
+    )
+    tables = {"runs": runs, "steps": steps, "flows": sent, "flow_windows": windows}
+    with write_dataset(tmp_path / "dataset", tables) as dataset:
+        row = dataset.query("replay_facts").row(0, named=True)
+        assert (row["bandwidth_mbit"], row["measured_mbit"]) == (None, pytest.approx(201))
+        with pytest.raises(UsageError, match="rate of its links is not declared; give --link-mbit"):
+            what_if.of_run(dataset, "r", {"bandwidth_factor": 2})
+        measured, _, changed = what_if.of_run(dataset, "r", {"bandwidth_factor": 2}, link_mbit=1000).iter_rows(
+            named=True
+        )
+        assert (measured["bandwidth_mbit"], changed["bandwidth_mbit"]) == (1000, 2000)
 
 
 def test_a_single_run_is_replayed_by_its_computation() -> None:

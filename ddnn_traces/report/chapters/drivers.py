@@ -198,8 +198,8 @@ def conditions(section: Section, frame: pl.DataFrame) -> None:
     differ, alike = (int((verdicts == verdict).sum()) for verdict in ("differs", "not told apart"))
     section.headline = (
         f"Samples a second, as a share of those at the best value of the condition: {'; '.join(said)}. Of "
-        f"{counted(len(verdicts), 'comparison')} over runs (at 95%, three a side or more): {differ} differ, {alike} are "
-        f"not told apart, {len(verdicts) - differ - alike} cannot be told."
+        f"{counted(len(verdicts), 'comparison')} over runs (at 95%, three a side or more): {differ} differ, {alike} "
+        f"are not told apart, {len(verdicts) - differ - alike} cannot be told."
         if said
         else "Trainings finished at one value of each condition only, so that nothing can be compared."
     )

@@ -119,9 +119,13 @@ def latency_ms(facts: Facts, program: Program) -> float:
     return facts.delay_ms * (program.rounds * rounds + 2 * trips)
 
 
-def read(dataset: Dataset) -> tuple[list[Facts], list[tuple[str, str]]]:
-    """The runs that can be replayed, and the others with the reasons."""
-    rows = dataset.query("replay_facts")
+def read(dataset: Dataset, link_mbit: float | None = None) -> tuple[list[Facts], list[tuple[str, str]]]:
+    """The runs that can be replayed, and the others with the reasons.
+
+    link_mbit: rate of the links of runs that declare none; without it they cannot be replayed. What a run sent is no
+    rate: a link that is not full has a higher one.
+    """
+    rows = dataset.query("replay_facts").with_columns(pl.coalesce("bandwidth_mbit", pl.lit(link_mbit, pl.Float64)))
     names = list(Facts.__dataclass_fields__)
     facts, problems = [], []
     for row in rows.iter_rows(named=True):
@@ -147,6 +151,8 @@ def _unknown(row: Mapping[str, Any]) -> str | None:
         return f"there is no law for the topology {row['topology']}"
     if row["workers"] < 2 and row["topology"] not in ("parameter_server", "ps"):
         return "one worker exchanges nothing"
+    if row["bandwidth_mbit"] is None:
+        return "the rate of its links is not declared; give --link-mbit, or bandwidth_mbit in its run.toml"
     return None
 
 
@@ -269,7 +275,7 @@ class Change:
             raise UsageError(f"workers = {workers}; it must be 1 to {MOST_WORKERS:,}")
         changed = replace(facts, bandwidth_mbit=rate, delay_ms=delay, workers=workers)
         changed = replace(changed, topology=self.topology or facts.topology)
-        if problem := _unknown({"topology": changed.topology, "workers": changed.workers}):
+        if problem := _unknown({"topology": changed.topology, "workers": changed.workers, "bandwidth_mbit": rate}):
             raise UsageError(f"topology, workers: {problem}")
         return changed
 
@@ -304,12 +310,17 @@ def like(facts: Sequence[Facts], run_id: str, change: Change) -> pl.DataFrame:
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
-def of_run(dataset: Dataset, run_id: str, given: Mapping[str, Any]) -> pl.DataFrame:
-    """like() for a run of a dataset. Raises UsageError for a key that is no change of the network."""
+def of_run(dataset: Dataset, run_id: str, given: Mapping[str, Any], link_mbit: float | None = None) -> pl.DataFrame:
+    """like() for a run of a dataset. link_mbit: as of read().
+
+    Raises UsageError for a key that is no change of the network.
+    """
+    if link_mbit is not None and not 0 < link_mbit < math.inf:
+        raise UsageError(f"link_mbit = {link_mbit!r}; it must be above 0")
     changes = set(Change.__dataclass_fields__)
     if unknown := sorted(given.keys() - changes):
         raise UsageError(f"{unknown[0]}: --like does not change it; it changes {', '.join(sorted(changes))}")
-    facts, problems = read(dataset)
+    facts, problems = read(dataset, link_mbit)
     if found := [problem for name, problem in problems if name == run_id]:
         raise UsageError(f"{run_id}: cannot be replayed: {found[0]}")
     return like(facts, run_id, Change(**given))
