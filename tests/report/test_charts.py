@@ -56,7 +56,7 @@ def query(dataset: Dataset) -> Query:
 @pytest.fixture(scope="module")
 def fit(dataset: Dataset, query: Query) -> pl.DataFrame:
     """The frame of step_volume_fit and step_volume_runs."""
-    attributes = query("run_step_volume").select("run_id", "framework_backend", "batch_size", "topology")
+    attributes = query("run_step_volume").select("run_id", "framework_backend", "topology", "workers", law_factor=6.0)
     return ddnn_traces.regress(dataset).points.join(attributes, on="run_id")
 
 
@@ -345,12 +345,28 @@ def test_the_excerpt_is_the_busiest(dataset: Dataset, query: Query, runs: tuple[
     assert query("pair_burst").filter(run_id=run_id)["wire_bytes"].sum() == busiest
 
 
-def test_the_fit_draws_every_run_once(fit: pl.DataFrame, runs: tuple[str, ...]) -> None:
-    frame = fit
-    rows = drawn(spec_of("step_volume_fit", frame))
-    assert [row["run_id"] for row in rows] == frame["run_id"].to_list() == sorted(runs)
-    assert [row["step_mb"] for row in rows] == pytest.approx((frame["step_bytes"] / 1e6).to_list())
-    assert [row["fitted_mb"] for row in rows] == pytest.approx((frame["fitted_bytes"] / 1e6).to_list())
+def test_the_fit_counts_every_run_once_beside_the_law(fit: pl.DataFrame, runs: tuple[str, ...]) -> None:
+    rows = drawn(spec_of("step_volume_fit", fit))
+    marks = [row for row in rows if "runs" in row]
+    assert sum(row["runs"] for row in marks) == len(runs) == sum(row["at_spot"] or 0 for row in marks)
+    for column, total in (("step_mb", fit["step_bytes"].sum()), ("fitted_mb", fit["fitted_bytes"].sum())):
+        assert sum(row[column] * row["runs"] for row in marks) == pytest.approx(total / 1e6)
+    law = [row for row in rows if "runs" not in row]
+    assert len(law) == 2 * fit["workers"].n_unique()  # both ends of a line in each panel
+    assert all(row["law_mb"] == pytest.approx(6 * row["model_mb"]) for row in law)
+
+
+def test_a_panel_of_the_fit_has_runs_of_one_number_of_workers_and_no_shape_twice() -> None:
+    names = [f"framework-{i}" for i in range(4)]
+    frame = pl.DataFrame(
+        {"run_id": names * 2, "step_bytes": 6e6, "size_bytes": 1e6, "fitted_bytes": 6e6, "framework_backend": names * 2,
+         "topology": ["ring"] * 8, "workers": [4] * 4 + [6] * 4, "law_factor": [6.0] * 4 + [None] * 4}
+    )  # fmt: skip
+    spec = spec_of("step_volume_fit", frame)
+    assert [panel["title"]["text"] for panel in spec["concat"]] == ["4 workers", "6 workers"]
+    assert [panel["title"]["subtitle"] for panel in spec["concat"]] == ["dashed: 6 × model by law", "no law known"]
+    shapes = spec["concat"][0]["layer"][2]["encoding"]["shape"]["scale"]
+    assert len(set(shapes["range"][: len(shapes["domain"])])) == len(names)
 
 
 def test_runs_without_a_fit_are_drawn_without_it(fit: pl.DataFrame) -> None:

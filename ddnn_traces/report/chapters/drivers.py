@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import polars as pl
+import polars.selectors as cs
 
 from ddnn_traces.regression import ERRORS, Regression, sentences
 from ddnn_traces.report.charts import cheng, gao, regression, zerwas
@@ -35,7 +36,11 @@ chapter = Chapter("drivers", "What drives volume and time")
 @chapter.section("step-volume", "Volume of a step and model size", _SOURCE, reference="zerwas, section VI")
 def step_volume(section: Section, frame: pl.DataFrame) -> None:
     fit = section.results.fit
-    attributes = frame.select("run_id", "framework_backend", "batch_size", "topology")
+    attributes = frame.select(
+        "run_id", "framework_backend", "topology", "workers", cs.by_name("law_factor", require_all=False)
+    )
+    if "law_factor" not in attributes.columns:
+        attributes = attributes.with_columns(law_factor=pl.lit(None, pl.Float64))
     reasons = sorted({run.reason for run in fit.excluded})
     why = f" ({'; '.join(reasons[:3])})" if reasons else ""
     shown = section.need(
@@ -53,7 +58,10 @@ def step_volume(section: Section, frame: pl.DataFrame) -> None:
         if fit.size_column in (verdict.term, verdict.term.removeprefix("np.log(").removesuffix(")"))
     )
     section.headline = f"A step transmits {between} times the model's size{slope}. {fit.synthetic or ''}".rstrip()
-    caption = "Mean volume of a training step against model size; a mark is a run."
+    caption = (
+        "Mean volume of a training step against model size. A mark is the runs of a framework whose collectives send "
+        "the same by law; the number beside marks is that of the runs there; black: fitted; dashed: payload by law."
+    )
     parts = [section.part(shown, frame)]
     section.figure(regression.step_volume_fit, shown, caption, parts=parts)
     caption = "The same for each MB of model, which separates the runs."

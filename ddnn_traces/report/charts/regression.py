@@ -9,6 +9,7 @@ import polars as pl
 
 from ddnn_traces.regression.results import VOLUMES
 from ddnn_traces.report.charts import style
+from ddnn_traces.text import counted
 
 _FITTED = alt.Title("Marks: the runs; black lines: fitted values of the same runs", fontWeight="normal")
 _NOT_FITTED = alt.Title("Marks: the runs; nothing is fitted", fontWeight="normal")
@@ -27,34 +28,65 @@ _TITLES = {
 }
 
 
-@style.chart("Volume of a step against model size, with the fit")
+@style.chart("Volume of a step against model size by number of workers, with the laws of the collectives and the fit")
 def step_volume_fit(frame: pl.DataFrame) -> alt.TopLevelMixin:
-    """Volume of a step against model size: measured, and the regression's fitted value of the same run.
+    """Volume of a step against model size, a panel a number of workers: measured, by law, and fitted.
 
-    frame: run_id, step_bytes, size_bytes, fitted_bytes (null: nothing is fitted), framework_backend, batch_size and
-    topology.
+    Runs of one framework, size and law are one mark, whose volume is their mean, since they would lie on one another.
+    frame: run_id, step_bytes, size_bytes, fitted_bytes (null: nothing is fitted), framework_backend, topology, workers,
+    and law_factor, model sizes that the declared collective sends in a step (null: no law).
     """
-    shown = frame.select(
-        "run_id", "framework_backend", "batch_size", "topology",
-        model_mb=pl.col("size_bytes") / 1e6, step_mb=pl.col("step_bytes") / 1e6, fitted_mb=pl.col("fitted_bytes") / 1e6,
+    spot = ["workers", "size_bytes", "law_factor", "framework_backend"]
+    marks = frame.group_by(spot, maintain_order=True).agg(
+        pl.len().alias("runs"), pl.col("topology").unique().sort().drop_nulls().str.join(", "),
+        pl.col("step_bytes", "fitted_bytes").mean() / 1e6, least_mb=pl.col("step_bytes").min() / 1e6,
+        most_mb=pl.col("step_bytes").max() / 1e6,
     )  # fmt: skip
-    volumes, sizes = (style.positive_scale(shown, names) for names in (["step_mb", "fitted_mb"], ["model_mb"]))
-    of_volumes, of_sizes = (style.positive_axis(scale, labelExpr=style.MEGABYTES) for scale in (volumes, sizes))
-    base = style.data_chart(shown).encode(
-        x=alt.X("model_mb:Q", title="model size (MB)", scale=sizes, axis=of_sizes),
-        tooltip=style.tips(
-            style.RUN, ("model_mb:Q", "model size (MB)", ".4~g"), ("step_mb:Q", "volume of a step (MB)", ".4~g"),
-            ("fitted_mb:Q", "fitted (MB)", ".4~g"), ("framework_backend:N", "framework and backend"),
-            ("topology:N", "topology"), ("batch_size:Q", "batch size (samples)"),
-        ),
-    )  # fmt: skip
-    fitted = base.mark_tick(color=style.INK, thickness=1.5, width=26, orient="horizontal").encode(y="fitted_mb:Q")
-    measured = base.mark_point(size=90, strokeWidth=2.2).encode(
-        y=alt.Y("step_mb:Q", title="volume of a step (MB on the cable)", scale=volumes, axis=of_volumes),
-        color=style.colors("framework_backend:N", "framework and backend"),
-        shape=style.shapes("topology:N", "topology (declared)"),
+    marks = marks.rename({"step_bytes": "step_mb", "fitted_bytes": "fitted_mb"}).with_columns(
+        model_mb=pl.col("size_bytes") / 1e6,
+        law_mb=pl.col("size_bytes") * pl.col("law_factor") / 1e6,
+        # of all frameworks, at one of their marks
+        at_spot=pl.when(pl.int_range(pl.len()).over(spot[:3]) == 0).then(pl.col("runs").sum().over(spot[:3])),
     )
-    return alt.layer(fitted, measured, title=_marks(shown)).properties(width=620, height=360)
+    volumes = style.positive_scale(marks, ["least_mb", "most_mb", "fitted_mb", "law_mb"])
+    sizes = style.positive_scale(marks, ["model_mb"])
+    of_volumes, of_sizes = (style.positive_axis(scale, labelExpr=style.MEGABYTES) for scale in (volumes, sizes))
+    x = alt.X("model_mb:Q", title="model size (MB)", scale=sizes, axis=of_sizes)
+    frameworks = alt.Scale(domain=marks["framework_backend"].unique().sort().to_list(), range=style.OKABE_ITO)
+    title = "framework and backend"
+    color = alt.Color("framework_backend:N", title=title, scale=frameworks)
+    shape = alt.Shape("framework_backend:N", title=title, scale=alt.Scale(domain=frameworks.domain, range=style.SHAPES))
+
+    def panel(workers: int | None, rows: pl.DataFrame) -> alt.LayerChart:
+        base = style.data_chart(rows).encode(
+            x=x, tooltip=style.tips(
+                ("framework_backend:N", "framework and backend"), ("topology:N", "topologies"), ("runs:Q", "runs"),
+                ("model_mb:Q", "model size (MB)", ".4~g"), ("step_mb:Q", "volume of a step, mean (MB)", ".4~g"),
+                ("least_mb:Q", "least (MB)", ".4~g"), ("most_mb:Q", "most (MB)", ".4~g"),
+                ("law_factor:Q", "by law, models", ".4~g"), ("fitted_mb:Q", "fitted, mean (MB)", ".4~g"),
+            ),
+        )  # fmt: skip
+        y = alt.Y("step_mb:Q", title="volume of a step (MB on the cable)", scale=volumes, axis=of_volumes)
+        measured = base.mark_point(size=80, strokeWidth=2, opacity=1).encode(y=y, color=color, shape=shape)
+        fitted = base.mark_tick(color=style.INK, thickness=1.5, width=22, orient="horizontal").encode(y="fitted_mb:Q")
+        numbers = base.transform_filter("datum.at_spot > 1").mark_text(align="left", dx=8, dy=6, fontSize=9)
+        ends = [(pl.col("model_mb").min() * 0.85).alias("low"), (pl.col("model_mb").max() / 0.85).alias("high")]
+        of_laws = rows.drop_nulls("law_factor").group_by("law_factor").agg(ends).sort("law_factor")
+        lines = style.data_chart(
+            of_laws.unpivot(["low", "high"], index="law_factor", value_name="model_mb").with_columns(
+                law_mb=pl.col("law_factor") * pl.col("model_mb")
+            )
+        ).mark_line(color="#888", strokeDash=[4, 3], strokeWidth=1).encode(
+            x=x, y="law_mb:Q", detail="law_factor:N", tooltip=style.tips(("law_factor:Q", "by law, models", ".4~g"))
+        )  # fmt: skip
+        factors = ", ".join(f"{factor:.3g}" for factor in of_laws["law_factor"])
+        of = "number of workers unknown" if workers is None else counted(workers, "worker")
+        title = alt.Title(of, subtitle=f"dashed: {factors} × model by law" if factors else "no law known")
+        layers = [lines, fitted, measured, numbers.encode(y="step_mb:Q", text="at_spot:Q")]
+        return alt.layer(*layers, title=title).properties(width=390, height=270)
+
+    groups = marks.sort("workers", maintain_order=True).group_by("workers", maintain_order=True)
+    return alt.concat(*(panel(workers, rows) for (workers,), rows in groups), columns=2, spacing=26)
 
 
 @style.chart("Volume of a step for each MB of model, by run, with the fit")
