@@ -121,19 +121,22 @@ def open(
 
 def regress(
     dataset: Dataset, formula: str | None = None, *, preset: str | None = None, rows: str = "runs",
-    batch: str = "indicator", size: str = "exchanged", errors: str | None = None, response: str = "cable",
+    unit: str = "cell", batch: str = "indicator", size: str = "exchanged", errors: str | None = None,
+    response: str = "cable", include: Sequence[str] = (),
 ) -> Regression:  # fmt: skip
-    """Fit per-step volume against the runs' attributes, by a default formula that the data choose or a given one.
+    """Fit per-step volume against the runs' attributes, by the default formula or a given one.
 
-    preset: paper, step-time, throughput or duration-on-loss. rows: runs or steps. batch: indicator or number. size:
-    exchanged or nominal. errors: classic, scaled, hc3 or cluster. response: cable, wire or payload. See
-    regression.fitting.regress. Raises errors.RegressionError.
+    preset: paper, step-time, throughput or duration-on-loss. rows: runs or steps. unit: cell (repeats are averaged) or
+    run (their errors are clustered). batch: indicator or number. size: exchanged or nominal. errors: classic, scaled,
+    hc3 or cluster. response: cable, wire or payload. include: fault, unfinished, loss: runs that fits of a volume leave
+    out by default. See regression.fitting.regress. Raises errors.RegressionError.
     """
     from ddnn_traces.regression import fitting
 
     return fitting.regress(
-        dataset, formula, preset=preset, rows=rows, batch=batch, size=size, errors=errors, response=response
-    )
+        dataset, formula, preset=preset, rows=rows, unit=unit, batch=batch, size=size, errors=errors,
+        response=response, include=include,
+    )  # fmt: skip
 
 
 def predict(
@@ -153,7 +156,11 @@ def predict(
     from ddnn_traces.regression.predict import predict as predict_job
     from ddnn_traces.regression.results import Job
 
-    described = Job({name: value for name, value in job.items() if value is not None}, steps, step_ms)
+    given = {name: value for name, value in job.items() if value is not None}
+    if {"topology", "workers"} <= given.keys() and "law_factor" not in given:
+        law = dataset.query("declared_law", word=str(given["topology"]), worker_hosts=int(given["workers"]))
+        given |= law.select("law_factor").to_dicts()[0] if law.height else {}
+    described = Job(given, steps, step_ms)
     volumes, times = dataset.query("run_step_volume"), dataset.query("run_step_time")
     return predict_job(volumes, times, described, formula, extrapolate)
 

@@ -69,6 +69,6 @@ SELECT run_id, framework_backend, a.topology, a.workers, killed, role, what, coa
        (next_end_ns - killed_ns) / 1e9 AS recovery_s, step_ms, workers_after
 FROM kills
 JOIN judged USING (run_id)
-JOIN run_attributes AS a USING (run_id)
+JOIN (SELECT run_id, framework_backend, topology, workers FROM run_attributes) AS a USING (run_id)
 LEFT JOIN (SELECT run_id, label AS killed, any_value(role) AS role FROM hosts GROUP BY ALL) USING (run_id, killed)
 ORDER BY run_id

@@ -1,6 +1,6 @@
 -- question: Which attributes of a run may explain what it sends and how long it takes?
 -- row: a run
--- inputs: runs, segmentation_offload
+-- inputs: runs, hosts, steps, events, logged_steps, segmentation_offload, declared_law
 -- figure: zerwas section VI, the right side of equation (1)
 -- column: run_id from segmentation_offload
 -- column: model_bytes
@@ -8,7 +8,7 @@
 -- column: nominal_bytes bytes; model_size_mb in bytes
 -- column: framework_backend; framework and backend joined by a hyphen, one attribute as in the paper
 -- column: batch_size
--- column: topology
+-- column: topology from runs
 -- column: workers
 -- column: delay_ms
 -- column: loss_pct
@@ -17,9 +17,58 @@
 -- column: optimizer
 -- column: offload; whether the run was captured with segmentation offload (segmentation_offload)
 -- column: source
-SELECT run_id, model_bytes, model_size_mb, model_size_mb * 1e6 AS nominal_bytes,
-       framework || coalesce('-' || backend, '') AS framework_backend,
-       batch_size, topology, workers, delay_ms, loss_pct, bandwidth_mbit, model, optimizer, offload, source
-FROM runs
-JOIN segmentation_offload USING (run_id)
+-- column: congestion_control
+-- column: epochs
+-- column: variant; as declared, without the number of a repetition at its end (r2)
+-- column: planned_steps
+-- column: steps steps; different steps in the run's logs; null without a log
+-- column: finished; whether the log has all planned steps; null where none are planned, or without a log
+-- column: fault; what was killed on purpose: process, host or none
+-- column: law_factor ratio; model sizes that the declared collective sends in a step among the run's workers and servers (declared_law); null without a law
+-- column: disturbance; why the run is no clean example of its volume: fault, unfinished or heavy loss, with the detail; null where none is known
+-- A log in which no two workers have a step in common counts the updates of a server: a step is one worker's then.
+WITH thresholds AS (
+    SELECT 1 AS heavy_loss_pct  -- %: from here on retransmissions add as much to a volume, several times the scatter of clean runs
+), kills AS (
+    SELECT run_id, arg_min(regexp_replace(kind, '_killed$', ''), start_ns) AS fault
+    FROM events
+    WHERE kind IN ('process_killed', 'host_killed')
+    GROUP BY run_id
+), roles AS (
+    SELECT run_id, count(*) FILTER (role = 'worker') AS worker_hosts, count(*) FILTER (role = 'parameter_server') AS servers
+    FROM hosts
+    GROUP BY run_id
+), single_updates AS (
+    SELECT run_id, true AS by_update
+    FROM steps
+    GROUP BY run_id
+    HAVING count(DISTINCT worker) > 1 AND count(*) = count(DISTINCT step)
+), parties AS (
+    SELECT run_id, topology, CASE WHEN by_update THEN 1 ELSE coalesce(workers, nullif(worker_hosts, 0)) END AS party,
+           coalesce(servers, 0) AS servers
+    FROM runs
+    LEFT JOIN roles USING (run_id)
+    LEFT JOIN single_updates USING (run_id)
+), laws AS (
+    SELECT run_id, law_factor
+    FROM (SELECT DISTINCT topology AS word, party, servers FROM parties WHERE party > 0) AS p
+    JOIN LATERAL (FROM declared_law(word := p.word, worker_hosts := p.party, server_hosts := p.servers)) AS l ON true
+    JOIN parties AS r ON r.topology = p.word AND r.party = p.party AND r.servers = p.servers
+), described AS (
+    SELECT run_id, model_bytes, model_size_mb, model_size_mb * 1e6 AS nominal_bytes,
+           framework || coalesce('-' || backend, '') AS framework_backend,
+           batch_size, topology, workers, delay_ms, loss_pct, bandwidth_mbit, model, optimizer, offload, source,
+           congestion_control, epochs, nullif(regexp_replace(variant, '(^|[-_])(r|run|rep|repeat|seed)?[-_]?[0-9]+$', ''), '') AS variant,
+           planned_steps, steps, steps >= planned_steps AS finished, coalesce(fault, 'none') AS fault, law_factor
+    FROM runs
+    JOIN segmentation_offload USING (run_id)
+    LEFT JOIN logged_steps USING (run_id)
+    LEFT JOIN kills USING (run_id)
+    LEFT JOIN laws USING (run_id)
+)
+SELECT described.*, CASE WHEN fault <> 'none' THEN 'fault: ' || fault || ' killed on purpose'
+               WHEN NOT finished THEN 'unfinished: ' || steps || ' of ' || planned_steps || ' steps'
+               WHEN loss_pct >= heavy_loss_pct THEN 'heavy loss: ' || loss_pct || '% of the packets' END AS disturbance
+FROM described
+CROSS JOIN thresholds
 ORDER BY run_id

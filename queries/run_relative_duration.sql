@@ -22,17 +22,26 @@
 -- column: optimizer
 -- column: offload
 -- column: source
+-- column: congestion_control
+-- column: epochs
+-- column: variant
+-- column: planned_steps
+-- column: steps from run_attributes
+-- column: finished
+-- column: fault
+-- column: law_factor
+-- column: disturbance
 -- normalised_duration is for reading: the lossless runs of a setting have mean 1 by construction, so that a regression
 -- of it would count degrees of freedom that do not exist. comparable_s can be compared within a setting.
 WITH measured AS (
-    SELECT *, nullif(duration_s, 0) / coalesce(nullif(steps, 0), 1) AS comparable_s,
+    SELECT *, nullif(duration_s, 0) / coalesce(nullif(counted_steps, 0), 1) AS comparable_s,
            concat_ws(', ', coalesce(framework_backend, 'unknown framework'), coalesce(model, 'unknown model'),
                      coalesce(optimizer, 'unknown optimizer'), 'batch ' || batch_size,
                      coalesce(topology, 'unknown topology'), workers || ' workers', nullif(delay_ms, 0) || ' ms delay',
                      bandwidth_mbit || ' Mbit/s', congestion_control, CASE WHEN offload THEN 'offload' END,
                      CASE duration_source WHEN 'packets' THEN 'duration by packets' END) AS setting
     FROM run_attributes
-    LEFT JOIN (SELECT run_id, congestion_control, duration_s, duration_source, steps, normalised_duration
+    LEFT JOIN (SELECT run_id, duration_s, duration_source, steps AS counted_steps, normalised_duration
                FROM duration_by_loss)
         USING (run_id)
 ), losses AS (
@@ -45,7 +54,7 @@ SELECT run_id, duration_s, normalised_duration, comparable_s, setting,
        CASE WHEN comparable_s IS NULL THEN 'no duration'
             WHEN loss_pct IS NULL THEN 'loss_pct is missing'
             WHEN loss_values < 2 THEN 'no run of that setting with other loss' END AS left_out_reason,
-       measured.* EXCLUDE (run_id, congestion_control, duration_s, duration_source, steps, normalised_duration, comparable_s, setting)
+       measured.* EXCLUDE (run_id, duration_s, duration_source, counted_steps, normalised_duration, comparable_s, setting)
 FROM measured
 LEFT JOIN losses USING (setting)
 ORDER BY run_id

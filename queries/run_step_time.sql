@@ -20,6 +20,15 @@
 -- column: optimizer
 -- column: offload
 -- column: source
+-- column: congestion_control
+-- column: epochs
+-- column: variant
+-- column: planned_steps
+-- column: steps
+-- column: finished
+-- column: fault
+-- column: law_factor
+-- column: disturbance
 WITH step_time AS (
     SELECT run_id, avg(step_ms) AS mean_ms
     FROM step_time_rows(skip_steps := $skip_steps)

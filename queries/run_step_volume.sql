@@ -1,11 +1,12 @@
 -- question: How much does a run transmit per training step, and which attributes may explain it?
 -- row: a run
--- inputs: logged_steps, step_cable_volume, spilled_payload, run_attributes
+-- inputs: step_cable_volume, spilled_payload, run_attributes
 -- param: response VARCHAR = cable; bytes that are counted: on the cable (cable), as captured (wire), or payload
 -- figure: zerwas section VI, the data of equation (1)
 -- column: run_id
 -- column: step_bytes bytes; mean bytes of a step, over all steps in the logs, with the payload that belongs to them but was sent outside (spilled_payload) and its share of the headers; null without packets in steps, and on the cable where a step's are not known
 -- column: worker_bytes bytes; step_bytes over workers: what a worker sends
+-- column: implied_bytes bytes; step_bytes over law_factor: the model's size that the volume implies by the law of the declared collective
 -- column: model_bytes
 -- column: model_size_mb
 -- column: nominal_bytes
@@ -20,6 +21,15 @@
 -- column: optimizer
 -- column: offload
 -- column: source
+-- column: congestion_control
+-- column: epochs
+-- column: variant
+-- column: planned_steps
+-- column: steps
+-- column: finished
+-- column: fault
+-- column: law_factor
+-- column: disturbance
 WITH counted AS (
     SELECT run_id, payload_bytes,
            CASE $response WHEN 'cable' THEN cable_bytes WHEN 'wire' THEN wire_bytes WHEN 'payload' THEN payload_bytes
@@ -37,10 +47,9 @@ WITH counted AS (
 SELECT run_id,
        -- what a step leaves in its socket is in the next one, but of the last step; steps without a packet count too
        bytes * (1 + coalesce(spilled_bytes / nullif(payload_bytes, 0), 0)) / nullif(steps, 0) AS step_bytes,
-       step_bytes / nullif(workers, 0) AS worker_bytes,
+       step_bytes / nullif(workers, 0) AS worker_bytes, step_bytes / law_factor AS implied_bytes,
        run_attributes.* EXCLUDE (run_id)
 FROM run_attributes
-LEFT JOIN logged_steps USING (run_id)
 LEFT JOIN volume USING (run_id)
 LEFT JOIN outside USING (run_id)
 ORDER BY run_id

@@ -21,6 +21,15 @@
 -- column: optimizer
 -- column: offload
 -- column: source
+-- column: congestion_control
+-- column: epochs
+-- column: variant
+-- column: planned_steps
+-- column: steps
+-- column: finished
+-- column: fault
+-- column: law_factor
+-- column: disturbance
 -- In data/dataset the first step takes 4.4 times as long as the median of the others, in the median run, and 42 times in one.
 -- A log's first step whose start is only estimated is left out in any case.
 WITH numbered AS (

@@ -7,6 +7,7 @@
 -- column: step; number of the step; null for a run without steps
 -- column: step_bytes bytes; bytes of the step, 0 for a step without a packet; null where the run has no packets in steps, and on the cable where they are not known
 -- column: worker_bytes bytes; step_bytes over workers: what a worker sends
+-- column: implied_bytes bytes; step_bytes over law_factor: the model's size that the volume implies by the law of the declared collective
 -- column: model_bytes
 -- column: model_size_mb
 -- column: nominal_bytes
@@ -21,6 +22,15 @@
 -- column: optimizer
 -- column: offload
 -- column: source
+-- column: congestion_control
+-- column: epochs
+-- column: variant
+-- column: planned_steps
+-- column: steps
+-- column: finished
+-- column: fault
+-- column: law_factor
+-- column: disturbance
 WITH run_steps AS (
     SELECT DISTINCT run_id, step
     FROM steps
@@ -35,7 +45,7 @@ WITH run_steps AS (
 )
 SELECT run_id, step,
        CASE WHEN volume.step IS NOT NULL THEN bytes WHEN has_volume THEN 0 END::DOUBLE AS step_bytes,
-       step_bytes / nullif(workers, 0) AS worker_bytes,
+       step_bytes / nullif(workers, 0) AS worker_bytes, step_bytes / law_factor AS implied_bytes,
        run_attributes.* EXCLUDE (run_id)
 FROM run_attributes
 LEFT JOIN run_steps USING (run_id)

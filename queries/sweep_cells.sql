@@ -1,6 +1,6 @@
 -- question: How many samples a second does training do in each cell of a sweep, and where does it not finish?
 -- row: a cell: runs with the same framework, model, batch size, topology, workers, congestion control and conditions of links
--- inputs: runs, events, run_attributes, step_time_rows, logged_steps, within_run, student_t
+-- inputs: events, run_attributes, step_time_rows, logged_steps, within_run, student_t
 -- param: skip_steps BIGINT = 1; first steps of each run that are left out, as in step_time_rows
 -- figure: cheng figs. 2 to 10
 -- column: framework_backend
@@ -34,10 +34,9 @@ WITH thresholds AS (
     SELECT run_id, mean AS step_ms, samples AS steps, error
     FROM step_times, within_run(series := series)
 ), judged AS (
-    SELECT a.*, congestion_control, m.step_ms, m.steps, m.error,
+    SELECT a.* EXCLUDE (steps), m.step_ms, m.steps, m.error,
            coalesce(coalesce(l.steps, 0) >= planned_steps, l.steps > 0, false) AS is_finished
     FROM run_attributes AS a
-    JOIN runs USING (run_id)
     ANTI JOIN (SELECT run_id FROM events WHERE kind IN ('process_killed', 'host_killed')) USING (run_id)
     LEFT JOIN logged_steps AS l USING (run_id)
     LEFT JOIN of_run AS m USING (run_id)

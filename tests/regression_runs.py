@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ddnn_traces.regression import PAPER_FORMULA, Regression, fit
+from ddnn_traces import regression
+from ddnn_traces.regression import PAPER_FORMULA, Regression
 
 # of make_runs
 MODELS = (14_000_000, 98_000_000, 528_000_000)  # MobileNet, ResNet-50, VGG-16: bytes of parameters
@@ -18,7 +19,10 @@ SIZES = (14_000_000, 80_000_000, 97_000_000, 171_000_000)
 
 
 def make_runs(noise: float = 1e7) -> pl.DataFrame:
-    """36 runs, full factorial, whose step takes 5.7 bytes a model byte, less for KungFu's pair averaging."""
+    """36 runs, full factorial, whose step takes 5.7 bytes a model byte, less for KungFu's pair averaging.
+
+    variant: each run is a cell, also where a test removes the attributes in which they differ.
+    """
     rng = np.random.default_rng(7)
     return pl.DataFrame(
         {
@@ -29,9 +33,15 @@ def make_runs(noise: float = 1e7) -> pl.DataFrame:
             "framework_backend": backend,
             "batch_size": batch,
             "topology": topology,
+            "variant": f"{backend}-{batch}-{topology}-{size}",
         }
         for backend, batch, topology, size in product(EFFECT, (32, 64), ("ring", "star"), MODELS)
     )
+
+
+def fit(rows: pl.DataFrame, formula: str | None = None, errors: str | None = None, **options: Any) -> Regression:
+    """The regression, by equation (1) where no formula is given."""
+    return regression.fit(rows, formula, errors, **{"form": PAPER_FORMULA} | options)
 
 
 def estimates(result: Regression) -> dict[str, float]:
@@ -95,7 +105,7 @@ def noisy_runs(**columns: Any) -> pl.DataFrame:
 
 
 def as_paper(rows: pl.DataFrame, **options: Any) -> Regression:
-    return Regression(**vars(fit(rows, forms=(PAPER_FORMULA,), **options)) | {"preset": "paper"})
+    return Regression(**vars(fit(rows, **options)) | {"preset": "paper"})
 
 
 def joint(result: Regression, term: str) -> str:
@@ -105,4 +115,4 @@ def joint(result: Regression, term: str) -> str:
     assert test.p_value is not None
     statistic = f"{test.f:,.0f}" if test.f >= 1000 else f"{test.f:.4g}"
     p_value = "p < 0.0001" if test.p_value < 1e-4 else f"p = {test.p_value:.3g}"
-    return f"F({test.df}, {test.df_denominator}) = {statistic}, {p_value}"
+    return f"F({test.df}, {f'{test.df_denominator:.1f}'.removesuffix('.0')}) = {statistic}, {p_value}"

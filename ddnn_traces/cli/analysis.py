@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @dataset_argument
-@click.option("--formula", help="In statsmodels' language. Default: chosen by the data.")
+@click.option("--formula", help="In statsmodels' language. Default: the volume over that of the collective's law.")
 @click.option(
     "--preset",
     type=click.Choice(["paper", "step-time", "throughput", "duration-on-loss"]),
@@ -57,8 +57,20 @@ if TYPE_CHECKING:
 @click.option(
     "--errors",
     type=click.Choice(["classic", "scaled", "hc3", "cluster"]),
-    help="Standard errors of intervals and tests. Default: scaled where the scatter grows with the model's size, hc3 "
-    "where it changes with the terms in another way, cluster (by run) where rows are steps, else classic.",
+    help="Standard errors of intervals and tests. Default: scaled where the scatter grows with the model's size, else "
+    "cluster: CR2 by cell, with Satterthwaite's degrees of freedom.",
+)
+@click.option(
+    "--unit",
+    type=click.Choice(["cell", "run"]),
+    default="cell",
+    help="cell: runs that agree in all that was set are averaged. run: they are not, and errors are clustered by cell.",
+)
+@click.option(
+    "--include",
+    multiple=True,
+    type=click.Choice(["fault", "unfinished", "loss"]),
+    help="Keep runs with faults, unfinished runs, or runs that lose 1% and more in a fit of a volume; may be repeated.",
 )
 @click.option("--verbose", is_flag=True, help="Also joint tests, nested formulas, refits and all diagnostics.")
 @click.option(

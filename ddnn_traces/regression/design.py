@@ -10,7 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,24 @@ import polars.selectors as cs
 from ddnn_traces.errors import RegressionError
 from ddnn_traces.regression.estimate import INDEPENDENT, ROUNDING, Column, Vector
 from ddnn_traces.regression.formula import INTERCEPT, Formula, not_evaluated, variables
-from ddnn_traces.regression.results import SIZES, Excluded
+from ddnn_traces.regression.results import SIZES, VOLUMES, Excluded
 from ddnn_traces.text import counted
 
 #: Columns that identify a row, and are never part of a formula's result.
 RUN, STEP = "run_id", "step"
+#: Column that fits add: the cell of a row, by the name of its first run.
+CELL = "_cell"
+#: Columns of the runs' rows that are measured or counted, and not set.
+MEASURED = frozenset(
+    {RUN, STEP, CELL, *VOLUMES, "step_ms", "samples_per_s", "duration_s", "normalised_duration", "comparable_s",
+     "steps", "finished", "disturbance", "left_out_reason"}
+)  # fmt: skip
+#: What the maker of a run sets: runs that agree in all of it are repeats of a cell.
+SETTINGS = (
+    "framework_backend", "model", "model_bytes", "model_size_mb", "nominal_bytes", "batch_size", "topology", "workers",
+    "optimizer", "delay_ms", "loss_pct", "bandwidth_mbit", "congestion_control", "epochs", "planned_steps", "variant",
+    "offload", "fault", "source",
+)  # fmt: skip
 #: Usable runs that a fit needs.
 MIN_RUNS = 3
 # Largest values of a column, between which sums of squares neither vanish nor overflow.
@@ -102,6 +115,43 @@ def _split_infinite(rows: pl.DataFrame, formula: Formula) -> tuple[pl.DataFrame,
     found = ([name for name, mask in parts.items() if mask[row]] for row in range(rows.height))
     reasons = [(run, _are(names, "not a finite number")) for run, names in zip(rows[RUN], found, strict=True) if names]
     return rows.filter(pl.Series(~np.any(list(parts.values()), axis=0))), _excluded(reasons)
+
+
+# --- cells
+
+
+def with_cells(rows: pl.DataFrame, formula: Formula) -> pl.DataFrame:
+    """The rows with their cell: rows of the same SETTINGS, and of the same attributes of the formula's right side.
+
+    Runs of which an attribute is not known agree in it. A repeated cell is called by its first run and the number of
+    the others: `run-1 (+4)`.
+    """
+    of_formula = sorted(formula.right_names - MEASURED - set(SETTINGS))
+    settings = [*(name for name in SETTINGS if name in rows.columns), *of_formula]
+    if not settings:
+        return rows.with_columns(pl.col(RUN).cast(pl.String).alias(CELL))
+    runs = rows.select(RUN, *settings).unique(RUN, keep="first", maintain_order=True)
+    first, others = pl.col(RUN).first().over(settings), pl.len().over(settings) - 1
+    name = pl.when(others == 0).then(first).otherwise(pl.format("{} (+{})", first, others))
+    return rows.join(runs.select(RUN, name.alias(CELL)), on=RUN, how="left", maintain_order="left")
+
+
+def averaged(design: Design, rows: pl.DataFrame) -> tuple[Design, pl.DataFrame]:
+    """The design of the cells' means, and the first row of each cell: its attributes.
+
+    The left side is averaged as it is fitted (of logarithms the mean of logarithms), each cell with weight 1: where
+    cells differ by more than their runs do, the number of runs says little about a cell's mean.
+    """
+    first = rows.unique(CELL, keep="first", maintain_order=True)
+    places = {cell: place for place, cell in enumerate(first[CELL])}
+    numbers = np.array([places[cell] for cell in rows[CELL]], dtype=int)
+    counts = np.bincount(numbers, minlength=first.height)
+
+    def mean(values: Vector) -> Vector:
+        return np.asarray(np.bincount(numbers, weights=values, minlength=first.height) / counts)
+
+    columns = tuple(replace(column, values=mean(column.values)) for column in design.columns)
+    return replace(design, response=mean(design.response), columns=columns), first
 
 
 # --- the design

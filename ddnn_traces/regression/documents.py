@@ -20,16 +20,16 @@ from ddnn_traces.regression.results import LEVEL, Job, Predicted, Prediction, Re
 from ddnn_traces.text import counted
 
 #: Version of the JSON document of a regression; it increases when a key is renamed, removed, or changes its meaning.
-VERSION = 2
+VERSION = 3
 
 _ABOUT = (
-    "formula", "preset", "grain", "rows", "runs", "synthetic_runs", "synthetic", "size_column", "errors",
+    "formula", "preset", "grain", "rows", "runs", "synthetic_runs", "synthetic", "size_column", "errors", "unit",
 )  # fmt: skip
 _WHOLE_FIT = (
     "r_squared", "adj_r_squared", "df_resid", "residual_std_error", "f_statistic", "f_p_value", "aic", "bic",
     "correlation", "condition_number", "breusch_pagan", "breusch_pagan_p_value",
 )  # fmt: skip
-_OF_TEST = ("f", "df", "df_denominator", "p_value", "gvif", "gvif_per_df")
+_OF_TEST = ("f", "df", "df_denominator", "p_value", "untested", "gvif", "gvif_per_df")
 # Columns of the CSV: of a coefficient, and of the fit.
 _OF_COEFFICIENT = (
     "name", "term", "estimate", "std_error", "std_error_classic", "std_error_robust", "ci_low", "ci_high", "p_value",
@@ -93,7 +93,8 @@ def _document(regression: Regression) -> dict[str, Any]:
         ],
         "refits": regression.refits, "single_runs": regression.single_runs,
         "influence": regression.influence, "influential": [run.run_id for run in regression.influential],
-        "left_out": regression.left_out, "nested": regression.nested, "log_log": regression.log_log, "paper": paper,
+        "left_out": regression.left_out, "group_scatter": regression.group_scatter, "nested": regression.nested,
+        "log_log": regression.log_log, "paper": paper,
         "notes": regression.notes, "diagnosis": sentences.diagnosis(regression), "excluded": regression.excluded,
         "points": regression.points.to_dicts(),
     }  # fmt: skip

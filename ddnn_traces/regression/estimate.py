@@ -1,9 +1,13 @@
-"""Ordinary least squares on independent columns: estimates, three kinds of standard errors, and fits without a run.
+"""Ordinary least squares on independent columns: estimates, kinds of standard errors, and fits without a group.
 
 All results are computed from the singular value decomposition X D^-1 = U S V' of the design, its columns scaled to
 length 1 by D, since columns of bytes and of zeros and ones together would cost digits. Without a run of rows r, U'y
 moves by (I - U_r'U_r)^-1 U_r'e; where the other runs cannot determine a coefficient, that matrix is singular, and its
 pseudo-inverse gives the move of the rest.
+
+Clustered errors are CR2, with Satterthwaite degrees of freedom (Bell and McCaffrey 2002; Pustejovsky and Tipton 2018),
+under the working model of independent rows of one variance: unbiased there, and right for any scatter within clusters
+in large samples. Of clusters of one row they are HC2.
 """
 
 from __future__ import annotations
@@ -57,20 +61,57 @@ class Without:
 class Scatter:
     """Covariance of U'y, and the degrees of freedom of tests by it.
 
-    is_estimated: whether each direction has its own estimate, and not the one variance of the classic errors. lost:
-    directions in these coordinates, as columns, that one row (hc3) or one run (cluster) determines alone: its residual
-    there is 0 whatever the scatter is.
+    df: residual degrees of freedom of the fit. is_estimated: whether each direction has its own estimate, and not the
+    one variance of the classic errors. lost: directions in these coordinates, as columns, that one row (hc3) or one
+    group (cluster) determines alone: its residual there is 0 whatever the scatter is. own, moved: of clustered errors,
+    matrices W and Z of each cluster, by which its part of a direction's variance is a quadratic form of the residuals:
+    w_i'w_j is d'W_i d for i = j, less d'Z_i'Z_j d (Pustejovsky and Tipton 2018, section 3).
     """
 
     covariance: Vector
     df: int
     is_estimated: bool
     lost: tuple[Vector, ...] = ()
+    own: Vector | None = None
+    moved: Vector | None = None
+
+    def degrees(self, directions: Vector) -> float:
+        """Degrees of freedom of a test of these orthonormal directions, as columns.
+
+        Satterthwaite's of one direction (Bell and McCaffrey 2002); of several those of the Wishart distribution that
+        approximates their covariance (Pustejovsky and Tipton 2018, equation 11).
+        """
+        if self.own is None or self.moved is None:
+            return float(self.df)
+        count = directions.shape[1]
+        own = directions.T @ self.own @ directions  # clusters x q x q
+        moved = self.moved @ directions  # clusters x p x q
+        parts = moved.transpose(1, 0, 2).reshape(moved.shape[1], -1)
+        spread = 0.0
+        for i, mine in enumerate(moved):  # covariances of w_i with all w_j
+            crossed = -(mine.T @ parts).reshape(count, len(moved), count)
+            crossed[:, i] += own[i]
+            flat = crossed.transpose(0, 2, 1).reshape(count * count, -1)
+            swapped = crossed.transpose(2, 0, 1).reshape(count * count, -1)
+            spread += float((flat * swapped).sum() + (np.trace(crossed, axis1=0, axis2=2) ** 2).sum())
+        return count * (count + 1) / spread if spread > 0 else 0.0
+
+    def each_degrees(self, directions: Vector) -> Vector:
+        """Degrees of freedom of a test of each of these directions alone."""
+        if self.own is None or self.moved is None:
+            return np.full(directions.shape[1], float(self.df))
+        found = []
+        for direction in directions.T:
+            moved = self.moved @ direction
+            products = np.diag(self.own @ direction @ direction) - moved @ moved.T
+            squares = float((products**2).sum())
+            found.append(1 / squares if squares > 0 else 0.0)
+        return np.array(found)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The fit of `response` to `columns`, with at least one residual degree of freedom; groups: the run of each row.
+    """The fit of `response` to `columns`, with at least one residual degree of freedom; groups: the cell of each row.
 
     deviations: of the rows' scatter, relative to each other, for errors of the kind scaled; None: all the same.
     """
@@ -211,8 +252,7 @@ class Estimate:
         """Of U'y, by kind of standard errors.
 
         classic: s^2. scaled: s^2 V of rows whose deviations V^1/2 are known but for s, the residual deviation of the
-        weighted fit. hc3: MacKinnon and White 1985, each squared residual over (1 - leverage)^2. cluster: by run, with
-        the factor G/(G-1) (n-1)/(n-k) (Cameron and Miller 2015); G-1 degrees of freedom, but not more than the fit has.
+        weighted fit. hc3: MacKinnon and White 1985, each squared residual over (1 - leverage)^2. cluster: CR2 by group.
         """
         if kind == "classic":
             return Scatter(self.variance * np.eye(len(self.columns)), self.df_resid, False)
@@ -225,22 +265,35 @@ class Estimate:
             scores = self.basis * weighted[:, None]
             lost = tuple(self.basis[[row]].T for row in np.flatnonzero(alone))
             return Scatter(scores.T @ scores, self.df_resid, True, lost)
-        scores = np.array([self.basis[rows].T @ self.residuals[rows] for rows in self.rows_of.values()])
-        groups, count = len(scores), len(self.response)
-        factor = groups / max(groups - 1, 1) * (count - 1) / self.df_resid
-        lost = tuple(part.lost for part in self.without_run.values())
-        return Scatter(factor * scores.T @ scores, min(groups - 1, self.df_resid), True, lost)
+        return self._clustered
 
-    def covariance(self, kind: str) -> tuple[Vector, int]:
-        """Covariance matrix of the coefficients, and the degrees of freedom of its t-tests.
+    @cached_property
+    def _clustered(self) -> Scatter:
+        """CR2: residuals of a cluster times (I - H_i)^-1/2, without the directions that it determines alone."""
+        scores, own, moved = [], [], []
+        for rows in self.rows_of.values():
+            left, sizes, right = np.linalg.svd(self.basis[rows], full_matrices=False)
+            rest = 1 - sizes**2
+            stays = rest > 1 - ALL
+            factors = np.where(stays, sizes, 0.0) / np.sqrt(np.where(stays, rest, 1.0))
+            scores.append(right.T @ (factors * (left.T @ self.residuals[rows])))
+            own.append((right.T * factors**2) @ right)
+            moved.append((right.T * (factors * sizes)) @ right)
+        stacked = np.array(scores)
+        lost = tuple(part.lost for part in self.without_run.values() if part.lost.shape[1])
+        return Scatter(stacked.T @ stacked, self.df_resid, True, lost, np.array(own), np.array(moved))
 
-        NaN in the rows and columns of coefficients that one row (hc3) or one run (cluster) determines alone.
+    def covariance(self, kind: str) -> tuple[Vector, Vector]:
+        """Covariance matrix of the coefficients, and the degrees of freedom of their t-tests.
+
+        NaN in the rows and columns of coefficients that one row (hc3) or one group (cluster) determines alone.
         """
         scatter = self.scatter(kind)
         covariance = self.to_coefficients @ scatter.covariance @ self.to_coefficients.T
         for number in {number for directions in scatter.lost for number in self.free(directions)}:
             covariance[number, :] = covariance[:, number] = np.nan
-        return covariance, scatter.df
+        directions = self.to_coefficients / np.linalg.norm(self.to_coefficients, axis=1)[:, None]
+        return covariance, scatter.each_degrees(directions.T)
 
     @property
     def information_criteria(self) -> tuple[float, float]:
@@ -251,3 +304,14 @@ class Estimate:
 def overlap(lost: Vector, directions: Vector) -> bool:
     """Whether a lost direction has a part in any of the directions; both are orthonormal columns."""
     return bool((np.linalg.norm(lost.T @ directions, axis=0) > _PART_OF_LOST).any())
+
+
+def without_lost(directions: Vector, lost: tuple[Vector, ...]) -> Vector:
+    """A basis of the part of the space of `directions` (orthonormal columns) that is orthogonal to all lost ones."""
+    touching = [part for part in lost if overlap(part, directions)]
+    if not touching:
+        return directions
+    shares = np.column_stack(touching).T @ directions
+    _, singular, right = np.linalg.svd(shares)
+    rank = int((singular > _PART_OF_LOST).sum())
+    return np.asarray(directions @ right[rank:].T)

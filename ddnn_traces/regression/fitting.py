@@ -1,10 +1,8 @@
 """Regressions of a dataset: the default formula, presets, and the user's formulas.
 
-The default formula is of what a worker sends in a step, or of the logarithm of the step's volume, with that of workers.
-An all-reduce of S bytes among N workers sends 2(N-1)S in all, by a ring, tree, star or halving and doubling. Of one
-worker that is 2(N-1)/N S, nearly the same for any N: a line in S. The volume itself is a product of S, of a factor of N
-and of those of the other attributes: its logarithm is their sum. The one with the lower AIC, both in terms of the
-step's bytes (Box and Cox 1964), is fitted; docs/regression.md derives them.
+The default formula is of the volume of a step over the number of model sizes that the declared collective sends among
+the run's workers (query declared_law): its logarithm is that of the model's size, and every factor says what is beyond
+the law. The unit is the cell: runs that agree in all that was set. They are averaged, or their errors clustered.
 
 Terms and columns that the rows do not determine are dropped and named with the reason: a constant column, levels that
 always occur together, more coefficients than rows.
@@ -24,11 +22,10 @@ import polars as pl
 
 from ddnn_traces.errors import RegressionError
 from ddnn_traces.regression import design, documents, inference, robustness
-from ddnn_traces.regression.design import MIN_RUNS, RUN, STEP, make_design, split_aliased
-from ddnn_traces.regression.estimate import Estimate, Vector
+from ddnn_traces.regression.design import CELL, MIN_RUNS, RUN, STEP, make_design, split_aliased
+from ddnn_traces.regression.estimate import Estimate
 from ddnn_traces.regression.formula import INTERCEPT, PAPER_FORMULA, Formula, in_logarithms, inverse, parse, terms_of
 from ddnn_traces.regression.results import (
-    ALPHA,
     ERRORS,
     LARGEST_LOG,
     SIZES,
@@ -41,49 +38,48 @@ from ddnn_traces.regression.results import (
     TermVerdict,
     first_names,
     generated,
-    p_text,
 )
 from ddnn_traces.regression.verdicts import fit_notes, not_estimable, row_notes, single_runs, verdicts
+from ddnn_traces.text import counted
 
 if TYPE_CHECKING:
     from ddnn_traces.query.dataset import Dataset
 
-_OTHERS = "C(framework_backend) + C(batch_size) + C(topology)"
-_WORKERS = " + np.log(workers)"
-PER_WORKER = f"worker_bytes ~ model_bytes + {_OTHERS}"
-LOGARITHMS = f"np.log(step_bytes) ~ np.log(model_bytes){_WORKERS} + {_OTHERS}"
-FORMS = (PER_WORKER, LOGARITHMS)
-#: Residual degrees of freedom below which AIC does not compare forms.
-_MIN_DF = 3
+BY_LAW = "np.log(implied_bytes) ~ np.log(model_bytes) + C(framework_backend) + C(batch_size) + C(topology)"
 _NETWORK = "delay_ms + bandwidth_mbit + loss_pct + C(batch_size) + C(model)"
 _LOSS = "loss_pct"
+#: The standard errors that hold whatever the scatter is.
+_ROBUST = "cluster"
 #: Column of a query's rows with the reason why a row is not part of the preset's own formula; null where it is.
 _REASON = "left_out_reason"
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A regression with a name. run_query, step_query: the queries with a row a run, and with a row a run and step.
+    """A regression with a name. run_query, step_query: the queries with a row a run, and with a row a run and step."""
 
-    forms: its formula, or several of which the data choose one (default_formula).
-    """
-
-    forms: tuple[str, ...]
+    formula: str
     run_query: str
     step_query: str | None
 
 
-_DEFAULT = Preset(FORMS, "run_step_volume", "step_volume_rows")
+_DEFAULT = Preset(BY_LAW, "run_step_volume", "step_volume_rows")
 PRESETS = {
     # the volume of a step, with the sentences of zerwas section VI
-    "paper": Preset((PAPER_FORMULA,), "run_step_volume", "step_volume_rows"),
+    "paper": Preset(PAPER_FORMULA, "run_step_volume", "step_volume_rows"),
     # duration of a step, and samples a second, on the conditions that cheng varies
-    "step-time": Preset((f"step_ms ~ {_NETWORK}",), "run_step_time", "step_time_rows"),
-    "throughput": Preset((f"samples_per_s ~ {_NETWORK}",), "run_step_time", "step_time_rows"),
+    "step-time": Preset(f"step_ms ~ {_NETWORK}", "run_step_time", "step_time_rows"),
+    "throughput": Preset(f"samples_per_s ~ {_NETWORK}", "run_step_time", "step_time_rows"),
     # duration compared with equal runs of other loss, zerwas fig. 10
-    "duration-on-loss": Preset((f"np.log(comparable_s) ~ C(setting) + {_LOSS}",), "run_relative_duration", None),
+    "duration-on-loss": Preset(f"np.log(comparable_s) ~ C(setting) + {_LOSS}", "run_relative_duration", None),
 }
 ROWS = ("runs", "steps")
+#: What is averaged before the fit: the runs of a cell, or nothing.
+UNITS = ("cell", "run")
+#: Runs that are no clean examples of their volume, by the first word of run_attributes.disturbance, and the columns
+#: that explain them where a formula has one.
+DISTURBANCES = {"fault": ("fault",), "unfinished": ("steps", "finished", "planned_steps"), "loss": ("loss_pct",)}
+_WORDS = {"fault": "fault", "unfinished": "unfinished", "loss": "heavy loss"}
 BATCH = ("indicator", "number")
 SIZE = ("exchanged", "nominal")
 #: Bytes that a step's volume counts, the first by default: segmentation offload hides headers from the captured ones.
@@ -91,22 +87,24 @@ RESPONSES = ("cable", "wire", "payload")
 
 
 def regress(
-    dataset: Dataset, formula: str | None = None, *, preset: str | None = None, rows: str = "runs",
+    dataset: Dataset, formula: str | None = None, *, preset: str | None = None, rows: str = "runs", unit: str = "cell",
     batch: str = "indicator", size: str = "exchanged", errors: str | None = None, response: str = RESPONSES[0],
+    include: Sequence[str] = (),
 ) -> Regression:  # fmt: skip
     """Fit a formula to the runs of a dataset, or to their steps.
 
     formula: in statsmodels' language; None: that of the preset, and default_formula without one. preset: a name of
-    PRESETS, which also decides the rows. rows: runs or steps. batch, size: whether the batch size is an indicator or a
-    number, and the model's size the exchanged or the nominal one; both only without `formula`. errors: classic, scaled,
-    hc3 or cluster (by run); None: by the rule of `ols`, cluster for steps. response: the bytes of a step's volume:
-    those on the cable, as captured (wire), or payload.
+    PRESETS, which also decides the rows. rows: runs or steps. unit: cell averages the runs of a cell, run does not;
+    errors take the cells as independent either way. batch, size: whether the batch size is an indicator or a number,
+    and the model's size the exchanged or the nominal one; both only without `formula`. errors: classic, scaled, hc3 or
+    cluster (by cell); None: by the rule of `ols`. response: the bytes of a step's volume: those on the cable, as
+    captured (wire), or payload. include: which of DISTURBANCES are not left out of fits of a volume.
 
     Raises RegressionError for an unknown name, and for a formula that cannot be used.
     """
     for option, value, known in (
         ("preset", preset, (None, *PRESETS)), ("rows", rows, ROWS), ("batch", batch, BATCH), ("size", size, SIZE),
-        ("response", response, RESPONSES),
+        ("response", response, RESPONSES), *(("disturbance", kind, (*DISTURBANCES,)) for kind in include),
     ):  # fmt: skip
         if value not in known:
             raise RegressionError(f"No {option} named {value}; there are: {', '.join(name for name in known if name)}")
@@ -114,16 +112,16 @@ def regress(
     query = chosen.run_query if rows == "runs" else chosen.step_query
     if query is None:
         raise RegressionError(f"{preset} has a row a run only; leave out rows = {rows}")
-    forms = tuple(_variant(form, batch, size) for form in chosen.forms)
-    if formula is not None and forms != chosen.forms:
-        raise RegressionError(f"batch and size change the default formula only; write them into yours: {forms[0]}")
+    form = _variant(chosen.formula, batch, size)
+    if formula is not None and form != chosen.formula:
+        raise RegressionError(f"batch and size change the default formula only; write them into yours: {form}")
     is_volume = query in (_DEFAULT.run_query, _DEFAULT.step_query)
     found = dataset.query(query, **({"response": response} if is_volume else {}))
     if formula is not None:
-        fitted = fit(found, formula, errors)
+        fitted = fit(found, formula, errors, unit=unit, include=include)
     else:
         used, unused = _comparable(found)
-        fitted = fit(used, None, errors, forms)
+        fitted = fit(used, None, errors, form, unit, include)
         fitted = replace(
             fitted, notes=(*fitted.notes, *_loss_notes(fitted, used)), excluded=(*fitted.excluded, *unused)
         )
@@ -215,37 +213,40 @@ def _factor(logarithm: float) -> str:
 
 
 def fit(
-    rows: pl.DataFrame, formula: str | None = None, errors: str | None = None, forms: Sequence[str] = FORMS
-) -> Regression:
+    rows: pl.DataFrame, formula: str | None = None, errors: str | None = None, form: str = BY_LAW, unit: str = "cell",
+    include: Sequence[str] = (),
+) -> Regression:  # fmt: skip
     """Fit a formula to `rows`, one row a run, or one a run and step where `rows` has a column step.
 
-    formula: the user's. None: the one of `forms` that default_formula chooses. `rows` has run_id and the formula's
-    columns, null where unknown, and may have source, model, and other attributes of runs: the fit is repeated with
-    each in which the runs differ (robustness). Rows that lack a value are excluded and their runs named. errors:
-    classic, scaled, hc3 or cluster. None: cluster where a row is a step, else by the rule of `ols`.
+    formula: the user's. None: `form`, as default_formula adapts it to the rows. `rows` has run_id and the formula's
+    columns, null where unknown, and may have source, model, and other attributes of runs: they tell which runs are of
+    one cell (design.SETTINGS), and the fit is repeated with each in which the runs differ (robustness). Rows that lack
+    a value are excluded and their runs named. errors: classic, scaled, hc3 or cluster (by cell); None: by the rule of
+    `ols`. unit, include: as of regress.
 
     Raises RegressionError for a formula that names an unknown column, is not a formula, or cannot be evaluated.
     """
-    grain, robust = ("step", "cluster") if STEP in rows.columns else ("run", "hc3")
-    chosen_errors = errors or ("cluster" if grain == "step" else None)
-    if errors not in (None, *ERRORS):
-        raise RegressionError(f"No standard errors named {errors}; there are: {', '.join(ERRORS)}")
+    for option, value, names in (("standard errors", errors, (None, *ERRORS)), ("unit", unit, UNITS)):
+        if value not in names:
+            raise RegressionError(f"No {option} named {value}; there are: {', '.join(name for name in names if name)}")
     clean = design.clean_numbers(rows)
-    chosen, form_notes = default_formula(clean, forms) if formula is None else (formula, [])
+    chosen, form_notes = default_formula(clean, form) if formula is None else (formula, [])
     parsed = parse(chosen, clean.columns)
     known, unknown = _without_unknown(parsed, clean)
-    usable, excluded = design.usable_rows(clean, known)
+    clear, disturbed = undisturbed(clean, parsed, include)
+    lawful, lawless = _with_law(clear, parsed)
+    usable, incomplete = design.usable_rows(lawful, known)
+    usable = design.with_cells(usable, known)
     runs = usable[RUN].n_unique()
     found: tuple[Refit, ...] = ()
     if not parsed.left_names:
         outcome = OlsFit(notes=("Nothing is fitted: the left side of the formula names no column.",))
-    elif runs < MIN_RUNS:
-        few = f"Nothing is fitted: {runs} usable runs, and at least {MIN_RUNS} are needed."
+    elif usable[CELL].n_unique() < MIN_RUNS:
+        few = f"Nothing is fitted: {cells_text(usable)}, and at least {MIN_RUNS} are needed."
         outcome = OlsFit(notes=(few,))
     else:
-        outcome, found = _with_refits(usable, known, chosen_errors, robust)
+        outcome, found = _with_refits(usable, known, errors, unit)
     size = next((name for name in SIZES if name in known.right_names), None)
-    correlation = _correlation(usable, size, parsed)
     order = list(terms_of(parsed)) if unknown else []
     notes = [*outcome.notes, *form_notes]  # why nothing is fitted
     if outcome.coefficients:
@@ -253,51 +254,129 @@ def fit(
         if missing:
             form_notes.append(f"No run has {', '.join(missing)}: the estimates include the effect of it.")
         notes = [*form_notes, *robustness.notes(found), *outcome.notes, *row_notes(usable, parsed.left_names)]
+    points = _points(usable, outcome, size, known)
     sources = usable.unique(RUN)["source"].to_list() if "source" in usable.columns else []
     terms = (*outcome.verdicts, *unknown)
     parts = vars(outcome) | {
         "verdicts": tuple(sorted(terms, key=lambda verdict: order.index(verdict.term))) if unknown else terms,
-        "notes": tuple(notes),
+        "notes": (*_repeat_notes(points, unit, parsed), *_disturbance_notes(disturbed), *notes),
     }
-    logs = _log_log(usable, known, outcome.estimate, size, outcome.errors, robust)
+    if not outcome.coefficients:  # why nothing is fitted is first
+        parts["notes"] = (*notes, *_disturbance_notes(disturbed))
+    logs = _log_log(usable, known, outcome.estimate, size, outcome.errors, unit)
     return Regression(
-        **parts, formula=parsed.text, grain=grain, rows=usable.height, runs=runs,
-        synthetic_runs=generated(sources), correlation=correlation, size_column=size, log_log=logs,
-        excluded=excluded, refits=found, points=_points(usable, outcome, size, parsed),
-        _text=documents.text,
+        **parts, formula=parsed.text, grain="step" if STEP in rows.columns else "run", unit=unit, rows=usable.height,
+        runs=runs, synthetic_runs=generated(sources), correlation=_correlation(usable, size, parsed), size_column=size,
+        log_log=logs, excluded=(*lawless, *incomplete, *disturbed), refits=found, points=points, _text=documents.text,
     )  # fmt: skip
 
 
+def cells_text(rows: pl.DataFrame) -> str:
+    """How many runs in how many cells (as of design.with_cells)."""
+    runs, cells = rows[RUN].n_unique(), rows[CELL].n_unique()
+    return f"{runs} usable runs" if runs == cells else f"{runs} usable runs in {counted(cells, 'cell')}"
+
+
+def undisturbed(
+    rows: pl.DataFrame, formula: Formula, include: Sequence[str] = ()
+) -> tuple[pl.DataFrame, tuple[Excluded, ...]]:
+    """Of a fit of a volume, the rows without faults, unfinished runs and heavy loss, and the runs of the others.
+
+    Kept are the kinds of `include`, and those of which the formula has the attribute that explains them.
+    """
+    if "disturbance" not in rows.columns or formula.left_names.isdisjoint(VOLUMES):
+        return rows, ()
+    left_out = [
+        _WORDS[kind] for kind, names in DISTURBANCES.items() if kind not in include and formula.names.isdisjoint(names)
+    ]
+    is_out = pl.any_horizontal(
+        pl.lit(False), *(pl.col("disturbance").str.starts_with(word) for word in left_out)
+    ).fill_null(False)
+    out = rows.filter(is_out).group_by(RUN, "disturbance", maintain_order=True).len()
+    return rows.filter(~is_out), tuple(Excluded(str(run), reason, count) for run, reason, count in out.iter_rows())
+
+
+def _disturbance_notes(disturbed: Sequence[Excluded]) -> list[str]:
+    counts = {kind: sum(run.reason.startswith(word) for run in disturbed) for kind, word in _WORDS.items()}
+    kinds = [kind for kind, count in counts.items() if count]
+    if not kinds:
+        return []
+    named = ", ".join(f"{counts[kind]} of {_WORDS[kind]}" for kind in kinds)
+    return [
+        f"{counted(len(disturbed), 'run')} that are no clean examples of a volume are left out: {named} "
+        f"(--include {' --include '.join(kinds)} keeps them)."
+    ]
+
+
+def _with_law(rows: pl.DataFrame, formula: Formula) -> tuple[pl.DataFrame, tuple[Excluded, ...]]:
+    """The rows but those with a volume whose declared collective has no law, and the runs of these."""
+    needed = {"implied_bytes", "step_bytes", "topology", "workers"}
+    if "implied_bytes" not in formula.names or not needed <= set(rows.columns):
+        return rows, ()
+    is_out = pl.col("implied_bytes").is_null() & pl.all_horizontal(
+        pl.col(name).is_not_null() for name in sorted(needed - {"implied_bytes"})
+    )
+    out = rows.filter(is_out).group_by(RUN, "topology", "workers", maintain_order=True).len()
+    return rows.filter(~is_out), tuple(
+        Excluded(str(run), f"no law of the volume of {topology} among {counted(workers, 'worker')}", count)
+        for run, topology, workers, count in out.iter_rows()
+    )
+
+
+def _repeat_notes(points: pl.DataFrame, unit: str, formula: Formula) -> list[str]:
+    """How runs of a cell resemble each other, where cells are repeated."""
+    runs = points.unique(RUN, maintain_order=True)
+    repeated = runs.filter(pl.len().over("cell") > 1)
+    if repeated.is_empty() or STEP in points.columns or points["fitted"].null_count():
+        return []
+    cells = repeated["cell"].n_unique()
+    correlation = inference.intraclass_correlation(repeated["residual"].to_numpy(), repeated["cell"].to_list())
+    alike = "" if correlation is None else f", and their residuals correlate by {correlation:.2f} within a cell"
+    how = (
+        "the runs of a cell are averaged" if unit == "cell" else "errors are clustered by cell, with Satterthwaite's df"
+    )
+    return [
+        f"{repeated.height} of {runs.height} runs are in {counted(cells, 'cell')} that are repeated (runs that agree "
+        f"in all that was set){alike}: {how}. The unit is the cell, n = {runs['cell'].n_unique()}."
+    ]
+
+
 def _with_refits(
-    rows: pl.DataFrame, formula: Formula, errors: str | None, robust: str
+    rows: pl.DataFrame, formula: Formula, errors: str | None, unit: str
 ) -> tuple[OlsFit, tuple[Refit, ...]]:
     """The fit, its conclusions limited to those that no refit with another attribute changes, and the refits."""
-    first = ols(rows, formula.text, errors, robust)
+    first = ols(rows, formula.text, errors, unit=unit)
     found: tuple[Refit, ...] = ()
     if first.coefficients:
         powers = (first.scatter_power,)  # the scatter is that of the same rows
         found = robustness.refits(
-            rows, formula, first, lambda some, text: ols(some, text, first.errors, robust, powers=powers)
+            rows, formula, first, lambda some, text: ols(some, text, first.errors, powers=powers, unit=unit)
         )
     unsettled = robustness.depends_on(found)
-    return (ols(rows, formula.text, errors, robust, unsettled) if unsettled else first), found
+    return (ols(rows, formula.text, errors, unsettled, unit=unit) if unsettled else first), found
 
 
 def ols(
-    rows: pl.DataFrame, formula: str, errors: str | None = "classic", robust: str = "hc3",
+    rows: pl.DataFrame, formula: str, errors: str | None = "classic",
     unsettled: Mapping[str, tuple[str, ...]] = MappingProxyType({}), powers: Sequence[float] = design.POWERS,
+    unit: str = "cell",
 ) -> OlsFit:  # fmt: skip
     """Fit `formula` to rows that have `run_id` and no missing value in the formula's columns.
 
-    errors: None: scaled where the scatter grows with the model's size (design.scatter_power), else `robust` where the
-    Breusch-Pagan test finds that it changes with the terms, else classic.
+    errors: None: scaled where no row shares its cell and the scatter grows with the model's size (scatter_power), else
+    cluster: a test decides poorly whether classic errors hold in small samples (Long and Ervin 2000).
     unsettled: of terms and coefficients, the attributes on which their conclusions depend (robustness). powers: of the
-    model's size, with which the scatter may grow.
+    model's size, with which the scatter may grow. unit: cell averages the runs of a cell (column CELL), where a row is
+    a run.
 
     Columns that are combinations of those before them, in formula order, are dropped and named in the term's verdict,
     and so are terms at the end for which there are too few rows. Raises RegressionError.
     """
+    rows = rows if CELL in rows.columns else rows.with_columns(pl.col(RUN).cast(pl.String).alias(CELL))
+    is_repeated = rows[CELL].n_unique() < rows[RUN].n_unique()
     made = make_design(rows, parse(formula, rows.columns))
+    if unit == "cell" and is_repeated and STEP not in rows.columns:
+        made, rows = design.averaged(made, rows)
     if design.is_constant(made.response):
         return OlsFit(notes=(f"Nothing is fitted: every run has the same {made.formula.left}.",))
     constant = design.constant_terms(made, rows)
@@ -310,43 +389,39 @@ def ols(
         note = "Nothing is fitted: no term of the formula can be estimated."
         return OlsFit(verdicts=nothing, crowded=tuple(crowded), notes=(note,))
     power, deviations = design.scatter_power(made.response, kept, rows, made.formula, powers)
-    estimate = Estimate(made.response, tuple(kept), tuple(str(run) for run in rows[RUN]), deviations)
+    estimate = Estimate(made.response, tuple(kept), tuple(rows[CELL].to_list()), deviations)
     statistic, p_value = inference.breusch_pagan(estimate)
     notes = []
-    if errors is None and power and not estimate.is_exact:
-        errors = "scaled"
-        notes.append(
-            f"Intervals and p take the scatter as growing with the model's size to the power of {power:g} (size-scaled "
-            "errors), which has the largest restricted likelihood of 0, 0.5 and 1."
-        )
-    elif errors is None:
-        errors = "classic"
-        if p_value is not None and p_value < ALPHA:
-            errors = robust
+    if errors is None:
+        is_scaled = power and not estimate.is_exact and len(estimate.rows_of) == rows.height
+        errors = "scaled" if is_scaled else "cluster"
+        if is_scaled:
             notes.append(
-                f"Intervals and p are by {ERRORS[errors]} errors, since the scatter changes with the terms "
-                f"(Breusch-Pagan, {p_text(p_value)})."
+                f"Intervals and p take the scatter as growing with the model's size to the power of {power:g} "
+                "(size-scaled errors), which has the largest restricted likelihood of 0, 0.5 and 1."
             )
     by_term = design.shares(columns)
     mixed = {carrier.name for alias in aliases for carrier in alias.carriers}
-    coefficients = inference.coefficients_of(estimate, errors, robust, mixed)
+    coefficients = inference.coefficients_of(estimate, errors, _ROBUST, mixed)
     coefficients = tuple(replace(c, depends_on=unsettled.get(c.name, ())) for c in coefficients)
     tests = inference.term_tests(estimate, by_term, errors)
     f_statistic, f_p_value = inference.whole_f(estimate)
     aic, bic = (None, None) if estimate.is_exact else estimate.information_criteria
     fitted_terms = [term.name for term in made.terms if any(column.term == term.name for column in kept)]
     models = rows["model"].to_list() if "model" in rows.columns else None
+    by = "cell" if is_repeated else "run"
     return OlsFit(
         coefficients=coefficients, tests=tests,
-        verdicts=verdicts(estimate, made, rows, dropped, by_term, coefficients, tests, errors, unsettled),
-        crowded=tuple(crowded), notes=(*notes, *fit_notes(estimate, made, crowded, aliases, errors)),
-        errors=errors, robust=robust, scatter_power=power, clusters=len(estimate.rows_of), df_resid=estimate.df_resid,
+        verdicts=verdicts(estimate, made, rows, dropped, by_term, coefficients, tests, errors, unsettled, by),
+        crowded=tuple(crowded), notes=(*notes, *fit_notes(estimate, made, crowded, aliases, errors, by)),
+        errors=errors, robust=_ROBUST, scatter_power=power, clusters=len(estimate.rows_of), df_resid=estimate.df_resid,
         r_squared=float(estimate.result.rsquared), adj_r_squared=float(estimate.result.rsquared_adj),
         residual_std_error=None if estimate.is_exact else estimate.variance**0.5,
         f_statistic=f_statistic, f_p_value=f_p_value, aic=aic, bic=bic, condition_number=estimate.condition_number,
-        breusch_pagan=statistic, breusch_pagan_p_value=p_value, influence=inference.influence(estimate),
+        breusch_pagan=statistic, breusch_pagan_p_value=p_value,
+        group_scatter=inference.group_scatter(estimate, made, rows), influence=inference.influence(estimate),
         single_runs=single_runs(estimate),
-        left_out=inference.left_out(estimate, models, made.formula),
+        left_out=inference.left_out(estimate, models, made.formula, by),
         nested=inference.nested(estimate, made, fitted_terms, by_term),
         fitted=tuple(estimate.fitted.tolist()), estimate=estimate,
     )  # fmt: skip
@@ -377,7 +452,7 @@ def _correlation(rows: pl.DataFrame, size: str | None, formula: Formula) -> floa
 
 
 def _log_log(
-    rows: pl.DataFrame, formula: Formula, plain: Estimate | None, size: str | None, errors: str, robust: str
+    rows: pl.DataFrame, formula: Formula, plain: Estimate | None, size: str | None, errors: str, unit: str
 ) -> LogLog | None:
     """The log-log alternative, where size and left side are positive and not logarithms already."""
     if plain is None or plain.is_exact or size is None or formula.left not in VOLUMES:
@@ -387,11 +462,13 @@ def _log_log(
         return None
     same = {column.term for column in plain.columns}
     made = make_design(rows, parse(logarithmic, rows.columns))
+    if unit == "cell" and STEP not in rows.columns:
+        made, _ = design.averaged(made, rows)
     columns = [c for c in made.columns if c.term in same or c.name == f"np.log({size})"]
     logs = Estimate(made.response, tuple(split_aliased(columns)[0]), plain.groups)
     if logs.is_exact or not any(c.name == f"np.log({size})" for c in logs.columns):
         return None
-    return inference.log_log(logarithmic, size, plain, logs, errors, robust)
+    return inference.log_log(logarithmic, size, plain, logs, errors, _ROBUST)
 
 
 def _points(rows: pl.DataFrame, outcome: OlsFit, size: str | None, formula: Formula) -> pl.DataFrame:
@@ -400,12 +477,19 @@ def _points(rows: pl.DataFrame, outcome: OlsFit, size: str | None, formula: Form
     given: dict[str, Any] = {name: [None] * rows.height for name in names}
     if estimate:
         studentized = inference.studentized_residuals(estimate)
-        values = (estimate.response, estimate.fitted, estimate.residuals, studentized, estimate.leverage)
+        observed, numbers = estimate.response, np.arange(rows.height)
+        if len(observed) < rows.height:  # cells are fitted, and runs shown
+            observed = make_design(rows, formula).response
+            place = {cell: number for number, cell in enumerate(estimate.groups)}
+            numbers = np.array([place[cell] for cell in rows[CELL]])
+        fitted, leverage = estimate.fitted[numbers], estimate.leverage[numbers]
+        values = (observed, fitted, observed - fitted, [studentized[n] for n in numbers], leverage)
         given = dict(zip(names, values, strict=True))
     known = {"step_bytes": "step_bytes", "size_bytes": size}
     return rows.select(
         RUN,
         *([STEP] if STEP in rows.columns else []),
+        pl.col(CELL).alias("cell"),
         *(pl.Series(name, values, dtype=pl.Float64) for name, values in given.items()),
         *(
             (pl.col(name) if name in rows.columns else pl.lit(None)).cast(pl.Float64).alias(as_name)
@@ -423,50 +507,29 @@ def _step_bytes(rows: pl.DataFrame, fitted: Any, formula: Formula) -> Any:
         return [None] * rows.height
     with np.errstate(over="ignore"):
         volumes = invert(np.asarray(fitted))
-    return volumes * rows["workers"].to_numpy() if column == "worker_bytes" else volumes
+    factor = {"worker_bytes": "workers", "implied_bytes": "law_factor"}.get(column)
+    return volumes * rows[factor].to_numpy() if factor in rows.columns else volumes
 
 
 # --- the default formula
 
 
-def default_formula(rows: pl.DataFrame, forms: Sequence[str]) -> tuple[str, list[str]]:
-    """The form that these rows support, and notes on the choice.
+def default_formula(rows: pl.DataFrame, form: str) -> tuple[str, list[str]]:
+    """The formula with what these rows have, and notes on what they lack.
 
-    rows: as of design.clean_numbers. forms: FORMS, a variant of it, or one formula of a preset. The nominal size
-    replaces the exchanged one where no usable row has that, and the whole step what a worker sends where no row has
-    workers. Both forms are compared on the rows that both can use.
+    rows: as of design.clean_numbers. The volume of the whole step takes the place of the one over the law's where no
+    row has a law, and the nominal size that of the exchanged one where no usable row has that.
     """
-    adapted = [_without_workers(rows, form) for form in forms] if len(forms) > 1 else list(forms)
-    chosen, notes = sized(rows, adapted[0])
-    if len(forms) == 1:
-        return chosen, notes
-    if adapted[0] != forms[0]:
-        notes.append("No run has workers: the response is the volume of the whole step, and not what a worker sends.")
-    other = sized(rows, adapted[1])[0]
-    common, _ = design.split_missing(rows, parse(chosen, rows.columns).names | parse(other, rows.columns).names)
-    criteria = [_aic(common, form) for form in (chosen, other)]
-    if None in criteria:
-        return chosen, notes
-    plain, logarithms = (math.inf if found is None else found for found in criteria)
-    best, second = (other, chosen) if logarithms < plain else (chosen, other)
-    low, high = sorted((plain, logarithms))
-    notes.append(
-        f"The data support this formula rather than {second}: its AIC is {_rounded(low)}, that of the other "
-        f"{_rounded(high)}, both in terms of step_bytes."
-    )
-    return best, notes
-
-
-def _rounded(criterion: float) -> str:
-    return f"{criterion:.1f}" if math.isfinite(criterion) else "without bound (all rows lie on the fit)"
-
-
-def _without_workers(rows: pl.DataFrame, form: str) -> str:
-    """The form without the workers where no row has them, or all have the same."""
-    known = rows["workers"].drop_nulls() if {"workers", "worker_bytes"} <= set(rows.columns) else pl.Series()
-    if known.is_empty():
-        form = form.replace("worker_bytes", "step_bytes")
-    return form if known.n_unique() > 1 else form.replace(_WORKERS, "")
+    notes = []
+    lawful = rows["implied_bytes"].count() if "implied_bytes" in rows.columns else 0
+    if "implied_bytes" in form and not lawful:
+        form = form.replace("implied_bytes", "step_bytes")
+        notes.append(
+            "No run has a declared collective with a law (topology and workers in a run.toml): the volume of the whole "
+            "step is fitted, and topologies and numbers of workers are compared as they are."
+        )
+    chosen, more = sized(rows, form)
+    return chosen, [*notes, *more]
 
 
 def sized(rows: pl.DataFrame, formula: str) -> tuple[str, list[str]]:
@@ -483,37 +546,3 @@ def sized(rows: pl.DataFrame, formula: str) -> tuple[str, list[str]]:
         "which is rounded and may count parameters that are not trained."
     )
     return formula.replace(exchanged, nominal), [note]
-
-
-def _aic(rows: pl.DataFrame, text: str) -> float | None:
-    """AIC of the form as a model of step_bytes; minus infinity where all rows lie on it, None where it has no scatter.
-
-    The density of a function of step_bytes is that of step_bytes over the function's derivative.
-    """
-    formula = parse(text, rows.columns)
-    usable, _ = design.usable_rows(rows, formula)
-    if usable.height < rows.height or usable.is_empty():  # a volume of 0 has no logarithm
-        return None
-    made = make_design(usable, formula)
-    dropped = design.constant_terms(made, usable)
-    kept, _ = split_aliased([column for column in made.columns if column.term not in dropped])
-    if len(made.response) - len(kept) < _MIN_DF:
-        return None
-    estimate = Estimate(made.response, tuple(kept), tuple(str(run) for run in usable[RUN]))
-    if estimate.is_exact:
-        return -math.inf
-    derivative = {"np.log(step_bytes)": "step_bytes", "worker_bytes": "workers"}.get(formula.left)
-    jacobian = 0.0 if derivative is None else float(np.log(usable[derivative].to_numpy()).sum())
-    return _best_scatter(estimate, design.relative_sizes(usable, formula)) + 2 * jacobian
-
-
-def _best_scatter(estimate: Estimate, relative: Vector | None) -> float:
-    """The AIC of the fit, or of the one with scatter that grows with the size, whose power is a parameter more."""
-    found = [estimate.information_criteria[0]]
-    if relative is None:
-        return found[0]
-    for power in design.POWERS[1:]:
-        deviations = relative**power
-        criterion, _ = estimate.weighted(deviations).information_criteria
-        found.append(criterion + 2 * float(np.log(deviations).sum()) + 2)
-    return min(found)

@@ -16,11 +16,26 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from ddnn_traces.regression.design import Design, Share, split_aliased, unit
-from ddnn_traces.regression.estimate import ALL, Column, Estimate, Scatter, Vector, Without, overlap
+from ddnn_traces.regression.estimate import ALL, Column, Estimate, Scatter, Vector, Without, overlap, without_lost
 from ddnn_traces.regression.formula import INTERCEPT, Formula, inverse
-from ddnn_traces.regression.results import ALPHA, Coefficient, Excluded, LeftOut, LogLog, Nested, RunInfluence, TermTest
+from ddnn_traces.regression.results import (
+    ALPHA,
+    Coefficient,
+    Excluded,
+    GroupScatter,
+    LeftOut,
+    LogLog,
+    Nested,
+    RunInfluence,
+    TermTest,
+    plain,
+)
+
+#: Rows of a level whose scatter is compared with that of others.
+MIN_OF_LEVEL = 3
 
 # --- coefficients and terms
 
@@ -39,11 +54,10 @@ def coefficients_of(
         kind: [float(np.sqrt(value)) if value > 0 else None for value in np.diag(matrix)]
         for kind, (matrix, _) in kinds.items()
     }
-    df = kinds[errors][1]
     found = []
     for number, (column, value) in enumerate(zip(estimate.columns, estimate.coefficients.tolist(), strict=True)):
         of = {kind: None if estimate.is_exact else values[number] for kind, values in deviations.items()}
-        chosen = of[errors]
+        chosen, df = of[errors], float(kinds[errors][1][number])
         low = high = p = None
         if chosen and df > 0:
             reach = float(stats.t.ppf(1 - ALPHA / 2, df)) * chosen
@@ -52,7 +66,7 @@ def coefficients_of(
         found.append(
             Coefficient(
                 column.name, column.term, value, low, high, p, chosen, of["classic"], of[robust],
-                told_apart=column.name not in mixed,
+                told_apart=column.name not in mixed, df=df if chosen else None,
             )
         )  # fmt: skip
     return tuple(found)
@@ -70,9 +84,9 @@ def term_tests(estimate: Estimate, by_term: Mapping[str, Share], errors: str) ->
     found = []
     for term, share in by_term.items():
         gvif = inflation.get(term) if share.is_whole and share.df else None
-        f = None if estimate.is_exact else _wald_f(estimate, scatter, share)
-        p = None if f is None else float(stats.f.sf(f, share.df, scatter.df))
-        found.append(TermTest(term, f, share.df, scatter.df, p, gvif))
+        f, df, df_denominator = (None, share.df, 0.0) if estimate.is_exact else _wald_f(estimate, scatter, share)
+        p = None if f is None else float(stats.f.sf(f, df, df_denominator))
+        found.append(TermTest(term, f, df, df_denominator, p, gvif, share.df - df))
     return tuple(found)
 
 
@@ -91,23 +105,31 @@ def needed_runs(estimate: Estimate, share: Share) -> int:
     return sum(overlap(part.lost, directions) for part in estimate.without_run.values())
 
 
-def _wald_f(estimate: Estimate, scatter: Scatter, share: Share) -> float | None:
-    """Wald's F that the fit loses nothing without the term: of U'y in the directions that the others do not span.
+def _wald_f(estimate: Estimate, scatter: Scatter, share: Share) -> tuple[float | None, int, float]:
+    """Wald's F that the fit loses nothing without the term, with both degrees of freedom.
 
-    By the classic scatter it is the F of the sums of squares of both fits. None where the scatter is not known: a
-    clustered covariance of more directions than runs less 1 is singular.
+    Of U'y in the directions that the others do not span, less those that one group determines alone: of these no
+    scatter is known. By the classic scatter it is the F of the sums of squares of both fits; by the clustered one
+    Hotelling's T-squared, (v - q + 1)/(v q) of Wald's statistic by F(q, v - q + 1) (Pustejovsky and Tipton 2018). None
+    where the scatter is not known: a covariance of more directions than clusters is singular.
     """
-    if not share.df or scatter.df < 1 or (scatter.is_estimated and share.df > scatter.df):
-        return None
-    directions = _own_directions(estimate, share)
-    if any(overlap(lost, directions) for lost in scatter.lost):
-        return None
+    if not share.df or scatter.df < 1:
+        return None, share.df, float(scatter.df)
+    directions = without_lost(_own_directions(estimate, share), scatter.lost)
+    count = directions.shape[1]
+    if not count:
+        return None, share.df, float(scatter.df)
+    freedom = scatter.degrees(directions)
+    denominator = freedom if scatter.own is None else freedom - count + 1
+    if denominator < 1 or (scatter.is_estimated and count > scatter.df):
+        return None, count, max(denominator, 0.0)
     block = directions.T @ scatter.covariance @ directions
     scale = np.sqrt(np.diag(block))
     if not scale.all() or np.linalg.cond(block / np.outer(scale, scale)) > 1e12:
-        return None
+        return None, count, denominator
     scaled = directions.T @ (estimate.basis.T @ estimate.response) / scale
-    return float(scaled @ np.linalg.solve(block / np.outer(scale, scale), scaled)) / share.df
+    wald = float(scaled @ np.linalg.solve(block / np.outer(scale, scale), scaled))
+    return wald / count * (denominator / freedom), count, denominator
 
 
 def _generalized_vif(estimate: Estimate) -> dict[str, float]:
@@ -187,11 +209,56 @@ def breusch_pagan(estimate: Estimate) -> tuple[float | None, float | None]:
     return statistic, float(stats.chi2.sf(statistic, squares.df_model))
 
 
+def intraclass_correlation(values: Vector, groups: Sequence[str]) -> float | None:
+    """Of values in groups, by analysis of variance (Fisher; Donner 1986): 0 and less where groups are no more alike.
+
+    None where all values are the same, or each group has one.
+    """
+    _, numbers = np.unique(np.array(groups), return_inverse=True)
+    counts = np.bincount(numbers)
+    total, count = len(values), len(counts)
+    if total == count or count < 2:
+        return None
+    means = np.bincount(numbers, weights=values) / counts
+    between = float(counts @ (means - values.mean()) ** 2) / (count - 1)
+    within = float(((values - means[numbers]) ** 2).sum()) / (total - count)
+    size = (total - float(counts @ counts) / total) / (count - 1)
+    whole = between + (size - 1) * within
+    return (between - within) / whole if whole > 0 else None
+
+
+def group_scatter(estimate: Estimate, design: Design, rows: pl.DataFrame) -> tuple[GroupScatter, ...]:
+    """Brown and Forsythe's test for each categorical term of one attribute, of levels with three rows and more."""
+    from scipy import stats
+
+    if estimate.is_exact or len(estimate.rows_of) < len(estimate.response):  # rows of a cell are not independent
+        return ()
+    free = estimate.leverage < ALL
+    residuals = np.where(free, estimate.residuals, 0.0) / np.sqrt(np.where(free, 1 - estimate.leverage, 1.0))
+    fitted = {column.term for column in estimate.columns}
+    found = []
+    for term in (t for t in design.terms if t.categorical and len(t.variables) == 1 and t.name in fitted):
+        levels = np.array([plain(level) for level in rows[term.variables[0]].to_list()])
+        groups = {level: residuals[free & (levels == level)] for level in dict.fromkeys(levels.tolist())}
+        groups = {level: values for level, values in groups.items() if len(values) >= MIN_OF_LEVEL}
+        if len(groups) < 2:
+            continue
+        statistic, p_value = stats.levene(*groups.values(), center="median")
+        if not np.isfinite(statistic):
+            continue
+        sizes = {level: float(values.std(ddof=1)) for level, values in groups.items()}
+        least, most = min(sizes, key=lambda k: sizes[k]), max(sizes, key=lambda k: sizes[k])
+        found.append(GroupScatter(term.name, float(statistic), float(p_value), least, sizes[least], most, sizes[most]))
+    return tuple(found)
+
+
 # --- predictions of left-out runs
 
 
-def left_out(estimate: Estimate, models: Sequence[str | None] | None, formula: Formula) -> tuple[LeftOut, ...]:
-    """Errors of predictions of each run by the others and, where `models` has several, of each model by the others.
+def left_out(
+    estimate: Estimate, models: Sequence[str | None] | None, formula: Formula, by: str = "run"
+) -> tuple[LeftOut, ...]:
+    """Errors of predictions of each group by the others and, where `models` has several, of each model by the others.
 
     They are of the column on the left side, where the left side can be inverted; else of the left side.
     """
@@ -200,7 +267,7 @@ def left_out(estimate: Estimate, models: Sequence[str | None] | None, formula: F
     column = formula.left_column
     invert = None if column is None else inverse(formula.left, column)
     of = formula.left if column is None or invert is None else column
-    found = [_left_out("run", estimate, estimate.rows_of, estimate.without_run, of, invert)]
+    found = [_left_out(by, estimate, estimate.rows_of, estimate.without_run, of, invert)]
     if models is not None and len(set(models)) > 1:
         names = tuple("unknown" if model is None else str(model) for model in models)
         rows = replace(estimate, groups=names).rows_of

@@ -17,10 +17,9 @@ import numpy as np
 import polars as pl
 
 from ddnn_traces.errors import PredictionError, RegressionError, UsageError
-from ddnn_traces.regression import design, robustness
-from ddnn_traces.regression.design import MIN_RUNS, RUN, clean_numbers
+from ddnn_traces.regression import design, fitting, robustness
+from ddnn_traces.regression.design import CELL, MEASURED, MIN_RUNS, RUN, clean_numbers
 from ddnn_traces.regression.estimate import Column, Estimate, Vector
-from ddnn_traces.regression.fitting import FORMS, default_formula
 from ddnn_traces.regression.formula import INTERCEPT, Formula, inverse, parse, terms_of
 from ddnn_traces.regression.inference import breusch_pagan
 from ddnn_traces.regression.results import (
@@ -43,8 +42,6 @@ _MS_AN_HOUR = 3_600_000.0
 #: Columns of a model's size, one of which in a formula represents all.
 _ALL_SIZES = frozenset({*SIZES, "model_size_mb"})
 _POSITIVE = _ALL_SIZES | {"batch_size", "workers", "steps", "step_ms"}
-#: Columns of the runs' rows that are measured, and not attributes of a job.
-_MEASURED = frozenset({RUN, *VOLUMES, "step_ms", "samples_per_s"})
 _MOST_NAMED = 5
 _IMPOSSIBLE = "cannot be predicted from these runs:"
 #: Of a dropped column's largest value, how far the job's may lie from the combination of the other columns.
@@ -98,10 +95,10 @@ def predict(
 
 def _default(volumes: pl.DataFrame, job: Job) -> tuple[str, list[str]]:
     """The formula of regress for these runs, and the note on its size. Raises UsageError if the job lacks that."""
-    chosen, notes = default_formula(clean_numbers(volumes), FORMS)
+    chosen, notes = fitting.default_formula(clean_numbers(volumes), fitting.BY_LAW)
     nominal = SIZES[1]
     if nominal in chosen and job.values.get(nominal) is None:
-        raise UsageError(f"{notes[0]} Give the job's {nominal} too, or another formula.")
+        raise UsageError(f"{notes[-1]} Give the job's {nominal} too, or another formula.")
     return chosen, [f"{note[0].lower()}{note[1:].rstrip('.')}" for note in notes]
 
 
@@ -187,7 +184,7 @@ def _step_time_formula(formula: Formula) -> tuple[str, list[str]]:
 
 def _correlation(volume: _Point, time: _Point) -> float:
     """Of the residuals of the two fits over the runs that are in both; 0 where those are few, or one fit is exact."""
-    mine, other = (dict(zip(p.rows[RUN].to_list(), p.fit.residuals.tolist(), strict=True)) for p in (volume, time))
+    mine, other = (dict(zip(p.cells[RUN].to_list(), p.fit.residuals.tolist(), strict=True)) for p in (volume, time))
     common = [run for run in mine if run in other]
     if len(common) < MIN_RUNS or volume.fit.is_exact or time.fit.is_exact:
         return 0.0
@@ -202,12 +199,14 @@ def _correlation(volume: _Point, time: _Point) -> float:
 class _Point:
     """A fit, and the job's place in it. centre and errors are on the scale of the formula's left side.
 
-    rows: the usable runs. mean_error: standard error of the mean; new_error: of one more run. invert: computes what is
-    predicted from values of the left side.
+    rows: the usable runs. cells: the rows that were fitted, the first run of each cell. mean_error: standard error of
+    the mean of all runs of such a cell; new_error: of one run of it. invert: computes what is predicted from values of
+    the left side.
     """
 
     formula: Formula
     rows: pl.DataFrame
+    cells: pl.DataFrame
     fit: Estimate
     centre: float
     mean_error: float
@@ -250,23 +249,30 @@ def _point(rows: pl.DataFrame, text: str, responses: Collection[str], job: Job) 
         raise RegressionError(
             f"The left side {formula.left} cannot be inverted; give {response} or its np.log, np.log10 or np.sqrt"
         )
-    usable, _ = design.usable_rows(clean_numbers(rows), formula)
-    if usable.height < MIN_RUNS:
-        raise PredictionError(_too_few(rows, usable.height, formula))
+    undisturbed, _ = fitting.undisturbed(clean_numbers(rows), formula)
+    usable, _ = design.usable_rows(undisturbed, formula)
+    usable = design.with_cells(usable, formula)
+    if usable[CELL].n_unique() < MIN_RUNS:
+        raise PredictionError(_too_few(rows, usable, formula))
     described = _described(usable, formula, job)
-    scale = _workers(usable, described) if response == "worker_bytes" else 1.0
+    scale = 1.0
+    if response == "worker_bytes":
+        scale = _workers(usable, described)
+    elif response == "implied_bytes":
+        scale = _law_factor(usable, described)
     values = {name: described[name] for name in sorted(formula.right_names)}
     _check_levels(usable, formula, values)
-    kept, place, response_values = _design_with(usable, formula, values)
-    if len(kept) >= usable.height:
+    kept, place, response_values, cells = _design_with(usable, formula, values)
+    if len(kept) >= cells.height:
+        unit = "run" if cells.height == usable.height else "cell"
         raise PredictionError(
-            f"{counted(usable.height, 'run')} for {counted(len(kept), 'coefficient')} leave no scatter for an "
-            "interval; give a --formula with fewer terms"
+            f"{counted(cells.height, unit)} for {counted(len(kept), 'coefficient')} leave no scatter for an interval; "
+            "give a --formula with fewer terms"
         )
-    power, deviations = design.scatter_power(response_values, kept, usable, formula)
+    power, deviations = design.scatter_power(response_values, kept, cells, formula)
     size = next((name for name in SIZES if name in formula.right_names), None)
-    own = float((values[size] / design.mean(usable, size)) ** power) if power and size else 1.0
-    fit = Estimate(response_values, tuple(kept), tuple(str(run) for run in usable[RUN])).weighted(deviations)
+    own = float((values[size] / design.mean(cells, size)) ** power) if power and size else 1.0
+    fit = Estimate(response_values, tuple(kept), tuple(cells[CELL].to_list())).weighted(deviations)
     coordinates = fit.to_coefficients.T @ place
     leverage, largest = float(coordinates @ coordinates), float((fit.leverage * deviations**2).max())
     warnings = [
@@ -286,14 +292,20 @@ def _point(rows: pl.DataFrame, text: str, responses: Collection[str], job: Job) 
         )
     if usable.height < rows.height:
         unused = rows.height - usable.height
-        notes.append(f"{unused} of {rows.height} runs are not in the fit, since they lack a value of the formula")
-    mean_error, new_error = (math.sqrt(fit.variance * share) for share in (leverage, own**2 + leverage))
+        notes.append(
+            f"{unused} of {rows.height} runs are not in the fit: they lack a value of the formula, or are no clean "
+            "examples of it (regress names them)"
+        )
+    of_cell = fit.variance * (own**2 + leverage)
+    more, note = _scatter_within(usable, cells, formula, deviations)
+    notes += note
+    mean_error, new_error = math.sqrt(of_cell), math.sqrt(of_cell + more * own**2)
     centre = float(place @ fit.coefficients)
 
     def invert(value: Any) -> Any:
         return of_response(value) * scale
 
-    return _Point(formula, usable, fit, centre, mean_error, new_error, invert, tuple(warnings), tuple(notes))
+    return _Point(formula, usable, cells, fit, centre, mean_error, new_error, invert, tuple(warnings), tuple(notes))
 
 
 def _workers(rows: pl.DataFrame, described: Mapping[str, Any]) -> float:
@@ -308,11 +320,49 @@ def _workers(rows: pl.DataFrame, described: Mapping[str, Any]) -> float:
     )
 
 
-def _too_few(rows: pl.DataFrame, usable: int, formula: Formula) -> str:
+def _law_factor(rows: pl.DataFrame, described: Mapping[str, Any]) -> float:
+    """How many model sizes the law of the job's collective sends: as described, else that of runs like it."""
+    if "law_factor" in described:
+        return float(described["law_factor"])
+    alike = [name for name in ("topology", "workers") if name in described]
+    known = rows.filter(pl.all_horizontal(pl.lit(True), *(pl.col(name) == described[name] for name in alike)))
+    factors = known["law_factor"].unique().to_list()
+    if len(factors) == 1 and known["workers"].n_unique() == 1:
+        return float(factors[0])
+    if "workers" in described:
+        raise PredictionError(
+            f"no law is known of the volume of {described.get('topology', 'this topology')} among "
+            f"{counted(int(described['workers']), 'worker')}; give --set law_factor=, the model sizes that all send "
+            "in a step"
+        )
+    raise UsageError(
+        f"the law of the collective needs the job's workers (the runs have {_range(rows, 'workers')}) and topology"
+    )
+
+
+def _scatter_within(
+    rows: pl.DataFrame, cells: pl.DataFrame, formula: Formula, deviations: Vector
+) -> tuple[float, list[str]]:
+    """What one run's variance is more than that of a cell's mean, by the repeated cells, and a note where none is."""
+    counts = rows.group_by(CELL, maintain_order=True).len()["len"].to_numpy()
+    if counts.max() == 1:
+        return 0.0, [
+            "no cell was measured twice, so that both intervals are those of one run: the mean of all such runs is in "
+            "it at least as often"
+        ]
+    response = design.make_design(rows, formula).response
+    place = {cell: number for number, cell in enumerate(cells[CELL])}
+    numbers = np.array([place[cell] for cell in rows[CELL]])
+    off = (response - (np.bincount(numbers, weights=response) / counts)[numbers]) / deviations[numbers]
+    within = float(off @ off) / (len(response) - len(counts))
+    return within * (1 - float(np.mean(1 / counts))), []
+
+
+def _too_few(rows: pl.DataFrame, found: pl.DataFrame, formula: Formula) -> str:
     empty = sorted(name for name in formula.names if not rows[name].count())
     filled = [name for name in _attributes(rows) if name != "source" and rows[name].count()]
     why = f"; no run has {' or '.join(empty)}, but there are {', '.join(filled)} for a --formula" if empty else ""
-    return f"{usable} usable runs, and at least {MIN_RUNS} are needed{why}"
+    return f"{fitting.cells_text(found)}, and at least {MIN_RUNS} are needed{why}"
 
 
 def _fit_notes(fit: Estimate, formula: Formula) -> list[str]:
@@ -336,8 +386,8 @@ def _fit_notes(fit: Estimate, formula: Formula) -> list[str]:
 
 def _design_with(
     rows: pl.DataFrame, formula: Formula, values: Mapping[str, Any]
-) -> tuple[list[Column], Vector, Vector]:
-    """The independent columns of the runs' design, the job's row in them, and the response.
+) -> tuple[list[Column], Vector, Vector, pl.DataFrame]:
+    """The independent columns of the cells' design, the job's row in them, the response, and each cell's first run.
 
     The job is evaluated as one more row, so that its levels become the same columns. Raises PredictionError where its
     row is not a combination of the runs' rows: then the data has no estimate of it.
@@ -350,7 +400,9 @@ def _design_with(
         pl.col(name).cast(used.schema[name]) for name in used.columns
     )
     made = design.make_design(pl.concat([used, job]), formula)
-    columns = [replace(column, values=column.values[:-1]) for column in made.columns]
+    of_runs = tuple(replace(column, values=column.values[:-1]) for column in made.columns)
+    of_cells, cells = design.averaged(replace(made, response=made.response[:-1], columns=of_runs), rows)
+    columns = of_cells.columns
     at = {column.name: float(column.values[-1]) for column in made.columns}
     kept, aliases = design.split_aliased(columns)
     matrix = np.column_stack([column.values for column in kept])
@@ -366,7 +418,7 @@ def _design_with(
             reasons.append(_confounded(alias.column, others))
     if reasons:
         raise _refused(_IMPOSSIBLE, [*_never_together(rows, formula, values), *reasons])
-    return kept, place, made.response[:-1]
+    return kept, place, of_cells.response, cells
 
 
 def _confounded(column: Column, others: Sequence[str]) -> str:
@@ -385,7 +437,7 @@ def _confounded(column: Column, others: Sequence[str]) -> str:
 
 def _attributes(rows: pl.DataFrame) -> list[str]:
     """The columns that are attributes of a job."""
-    return sorted(set(rows.columns) - _MEASURED)
+    return sorted(set(rows.columns) - MEASURED)
 
 
 def _described(rows: pl.DataFrame, formula: Formula, job: Job) -> dict[str, Any]:

@@ -22,11 +22,14 @@ LARGEST_LOG = math.log(1e300)
 #: Of the intervals of a prediction.
 LEVEL = 0.95
 #: Columns of a step's volume in bytes, and what they are in a sentence.
-VOLUMES = {"step_bytes": "data a step", "worker_bytes": "data that a worker sends a step"}
+VOLUMES = {
+    "step_bytes": "data a step", "worker_bytes": "data that a worker sends a step",
+    "implied_bytes": "data a step over the model sizes that the law sends",
+}  # fmt: skip
 #: Columns of a model's size in bytes: what a step exchanges, and the published size.
 SIZES = ("model_bytes", "nominal_bytes")
 #: Kinds of standard errors, and their names in documents.
-ERRORS = {"classic": "classic", "hc3": "HC3", "cluster": "run-clustered", "scaled": "size-scaled"}
+ERRORS = {"classic": "classic", "hc3": "HC3", "cluster": "CR2", "scaled": "size-scaled"}
 
 
 def plain(value: Any) -> str:
@@ -63,9 +66,9 @@ class Coefficient:
 
     The interval is the 95% confidence interval by the chosen standard errors, std_error. It and `p_value` are None
     where the rows lie on the fit exactly, or where the chosen standard error is not defined (std_error is then None).
-    std_error_robust: HC3, or clustered by run where a row is a step. told_apart: whether the number is the effect of
-    this column alone; false where it includes the effect of a column that the rows cannot distinguish from this one.
-    depends_on: attributes that the formula lacks, and with one of which the conclusion changes (Refit).
+    std_error_robust: CR2, clustered by cell. told_apart: whether the number is the effect of this column alone; false
+    where it includes the effect of a column that the rows cannot distinguish from this one. depends_on: attributes that
+    the formula lacks, and with one of which the conclusion changes (Refit). df: degrees of freedom of its t-test.
     """
 
     name: str
@@ -79,6 +82,7 @@ class Coefficient:
     std_error_robust: float | None = None
     told_apart: bool = True
     depends_on: tuple[str, ...] = ()
+    df: float | None = None
 
     @property
     def is_significant(self) -> bool:
@@ -94,7 +98,8 @@ class Coefficient:
 class TermTest:
     """Joint Wald F-test that the fit loses nothing without a term, by the chosen standard errors, and the term's GVIF.
 
-    df: independent columns of the term that the other terms do not span. f, p_value: None where no test is possible.
+    df: independent columns of the term that the other terms do not span, and that are tested; untested: those that one
+    run or cell determines alone. f, p_value: None where no test is possible.
     gvif: generalized variance inflation factor (Fox and Monette 1992), None without an intercept and where other terms
     span part of the term.
     """
@@ -102,14 +107,15 @@ class TermTest:
     term: str
     f: float | None
     df: int
-    df_denominator: int
+    df_denominator: float
     p_value: float | None
     gvif: float | None
+    untested: int = 0
 
     @property
     def gvif_per_df(self) -> float | None:
         """GVIF^(1/(2 df)), which compares terms of several coefficients: the square root of a plain VIF."""
-        return None if self.gvif is None else self.gvif ** (1 / (2 * self.df))
+        return None if self.gvif is None else self.gvif ** (1 / (2 * (self.df + self.untested)))
 
 
 @dataclass(frozen=True)
@@ -204,6 +210,23 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
+class GroupScatter:
+    """Whether the levels of a term scatter alike: Brown and Forsythe's test of the residuals over sqrt(1 - leverage).
+
+    Levels of three rows and more. least, most: those of the smallest and largest standard deviation, which least_size
+    and most_size are, on the left side's scale.
+    """
+
+    term: str
+    statistic: float
+    p_value: float
+    least: str
+    least_size: float
+    most: str
+    most_size: float
+
+
+@dataclass(frozen=True)
 class Nested:
     """A formula nested in the fitted one, on the same rows. change: `- TERM`, `+ TERM`, `intercept alone`, or empty.
 
@@ -245,7 +268,8 @@ class OlsFit:
 
     `fitted` has a number for every row of the frame, on the scale of the formula's left side. errors: the chosen
     standard errors; robust: those in std_error_robust. scatter_power: of the model's size, with which the scatter of
-    rows grows. clusters: runs, in which rows may depend on each other. crowded: terms for which there are too few runs.
+    rows grows. clusters: cells, in which runs may depend on each other. crowded: terms for which there are too few
+    runs.
     """
 
     coefficients: tuple[Coefficient, ...] = ()
@@ -254,7 +278,7 @@ class OlsFit:
     crowded: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     errors: str = "classic"
-    robust: str = "hc3"
+    robust: str = "cluster"
     scatter_power: float = 0.0
     clusters: int = 0
     r_squared: float | None = None
@@ -268,6 +292,7 @@ class OlsFit:
     condition_number: float | None = None
     breusch_pagan: float | None = None
     breusch_pagan_p_value: float | None = None
+    group_scatter: tuple[GroupScatter, ...] = ()
     influence: tuple[RunInfluence, ...] = ()
     single_runs: tuple[SingleRun, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
@@ -291,11 +316,13 @@ def _no_text(regression: Regression, _: bool) -> str:
 class Regression(OlsFit):
     """The regression of a dataset's runs, or of their steps.
 
-    rows: usable rows; runs: the runs that they belong to. grain: what a row is, run or step. synthetic_runs: those of
-    them that are synthetic or simulated (GENERATED). size_column: model_bytes or nominal_bytes, whichever the formula
-    has (model_bytes if both), else None. correlation: Pearson's, of that column with the left side, where the left side
-    is a column; None with fewer than 3 rows or a constant column. points: run_id, step (where a row is one), observed
-    and fitted (left side's scale, null where nothing is fitted), residual, studentized_residual, leverage, and
+    rows: usable rows; runs: the runs that they belong to. grain: what a row is, run or step. unit: cell, where the runs
+    of a cell are averaged, or run; either way errors take the cells as independent, and not the runs. synthetic_runs:
+    those of them that are synthetic or simulated (GENERATED). size_column: model_bytes or nominal_bytes, whichever the
+    formula has (model_bytes if both), else None. correlation: Pearson's, of that column with the left side, where the
+    left side is a column; None with fewer than 3 rows or a constant column. points: run_id, step (where a row is one),
+    cell,     observed and fitted (left side's scale, null where nothing is fitted), residual, studentized_residual,
+    leverage (the last two are those of its cell where runs are averaged), and
     step_bytes, size_bytes and fitted_bytes [bytes], the fitted volume of a step, where they are known. refits: one for
     each attribute in which the runs differ and which the formula lacks. r_squared and the like are None where nothing
     is fitted, and `notes` gives the reason.
@@ -304,6 +331,7 @@ class Regression(OlsFit):
     formula: str = ""
     preset: str | None = None
     grain: str = "run"
+    unit: str = "cell"
     rows: int = 0
     runs: int = 0
     synthetic_runs: int = 0
@@ -351,6 +379,11 @@ def p_text(p_value: float) -> str:
     """A p-value as text: p = 0.0123; below 0.0001 only that, since what is smaller rests on the tails of a normal
     distribution."""
     return f"p = {digits(p_value)}" if p_value >= _LEAST_P else f"p < {digits(_LEAST_P)}"
+
+
+def degrees(value: float) -> str:
+    """Degrees of freedom: whole ones plain, Satterthwaite's with one decimal."""
+    return f"{value:.1f}".removesuffix(".0")
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from ddnn_traces.text import counted, digits
 #: Attributes of a run. The model's name is not among them: it stands for its size.
 ATTRIBUTES = (
     "workers", "framework_backend", "batch_size", "topology", "optimizer", "delay_ms", "loss_pct", "bandwidth_mbit",
-    "epochs", "offload", "source",
+    "congestion_control", "epochs", "steps", "offload", "source",
 )  # fmt: skip
 #: Numbers that are levels.
 _LEVELS = frozenset({"batch_size"})
@@ -37,7 +37,9 @@ def refits(
     Those with which nothing changes are added all at once, too: the last refit. ols: fits a formula to rows, with the
     kind of errors of `fit`. Where some rows lack the attribute, both fits are to the others.
     """
-    lacking = [name for name in ATTRIBUTES if name in rows.columns and name not in formula.names]
+    # a volume over that of the law has the workers in it
+    known = formula.names | ({"workers"} if "implied_bytes" in formula.left_names else set())
+    lacking = [name for name in ATTRIBUTES if name in rows.columns and name not in known]
     differing = [name for name in lacking if rows[name].drop_nulls().n_unique() > 1]
     found = tuple(_refit(rows, formula, (name,), fit, ols) for name in differing)
     without_effect = tuple(refit.attribute for refit in found if refit.reason is None and not refit.changes)

@@ -22,6 +22,8 @@ from ddnn_traces.regression.results import (
     LeftOut,
     Regression,
     SingleRun,
+    degrees,
+    first_names,
     p_text,
 )
 from ddnn_traces.store import schema
@@ -85,7 +87,7 @@ def blocks(regression: Regression, verbose: bool = False) -> list[Table | Sectio
         made = (term_table(regression), _nested_table(regression), _refit_table(regression))
         found += [table for table in made if table.rows]
     found.append(Section("Diagnostics", diagnosis(regression, verbose)))
-    found.append(Section("Left out", _exclusions(regression)))
+    found.append(Section("Left out", _exclusions(regression, verbose)))
     return [block for block in found if isinstance(block, Table) or block.sentences]
 
 
@@ -94,10 +96,10 @@ def _limits(regression: Regression, verbose: bool) -> list[str]:
     single = regression.single_runs
     if verbose:
         return [*regression.notes, *(_single_run(run) for run in single)]
-    alone = [
-        f"{len(single)} of {regression.runs} runs each determine a coefficient alone: a p of it supposes that these "
-        "scatter as the others do."
-    ]
+    by, limit = ("cells", "it has no error and no p.") if regression.errors in ("cluster", "hc3") else ("cells", "")
+    limit = limit or "a p of it supposes that these scatter as the others do."
+    by = "runs" if regression.clusters == regression.runs else by
+    alone = [f"{len(single)} of {regression.clusters} {by} each determine a coefficient alone: {limit}"]
     return [*regression.notes, *(alone if single else [])]
 
 
@@ -107,12 +109,11 @@ def _single_run(run: SingleRun) -> str:
 
 def summary(regression: Regression) -> str:
     """The number of rows and the quality of the fit, in one line."""
-    by_step = regression.grain == "step"
-    count = (
-        f"{counted(regression.rows, 'step')} of {counted(regression.runs, 'run')}"
-        if by_step
-        else counted(regression.rows, "run")
-    )
+    count = counted(regression.runs, "run")
+    if regression.clusters:
+        count += f" in {counted(regression.clusters, 'cell')}"
+    if regression.grain == "step":
+        count = f"{counted(regression.rows, 'step')} of {count}"
     if regression.r_squared is None or regression.adj_r_squared is None:
         return count
     parts = [count, f"R2 = {regression.r_squared:.6f}", f"adjusted R2 = {regression.adj_r_squared:.6f}"]
@@ -133,12 +134,17 @@ def _amount(of: str, value: float) -> str:
 # --- rows that are not in the fit
 
 
-def _exclusions(regression: Regression) -> list[str]:
-    """Runs that are not in the fit, with the reason and the remedy."""
-    by_step = regression.grain == "step"
+def _exclusions(regression: Regression, verbose: bool) -> list[str]:
+    """Runs that are not in the fit, by reason, and the remedy; of many runs some names, with `verbose` all."""
+    by_reason: dict[str, list[str]] = {}
+    for run in regression.excluded:
+        rows = f" ({run.rows} rows)" if regression.grain == "step" and run.rows > 1 else ""
+        by_reason.setdefault(run.reason, []).append(f"{run.run_id}{rows}")
     lost = [
-        f"{run.run_id}: {run.reason}{f' ({run.rows} rows)' if by_step and run.rows > 1 else ''}"
-        for run in regression.excluded
+        f"{names[0]}: {reason}"
+        if len(names) == 1
+        else f"{len(names)} runs, {reason}: {', '.join(names) if verbose else first_names(names)}"
+        for reason, names in by_reason.items()
     ]
     return [*lost, *_supplies(regression)] if lost else []
 
@@ -215,8 +221,8 @@ def term_table(regression: Regression) -> Table:
     }
     rows = tuple(
         (
-            test.term, _number(test.f, 4), f"{test.df}, {test.df_denominator}", _p(test.p_value),
-            answers[test.term] if test.df else "not separable", _number(test.gvif_per_df, 3),
+            test.term, _number(test.f, 4), f"{test.df}, {degrees(test.df_denominator)}", _p(test.p_value),
+            answers[test.term] if test.df + test.untested else "not separable", _number(test.gvif_per_df, 3),
         )
         for test in regression.tests
     )  # fmt: skip
@@ -297,12 +303,24 @@ def _collinearity(regression: Regression) -> Iterator[str]:
 
 
 def _scatter(regression: Regression) -> Iterator[str]:
+    differing = [found for found in regression.group_scatter if found.p_value < ALPHA]
+    if regression.group_scatter:
+        parts = "; ".join(
+            f"{found.term} {p_text(found.p_value)}, standard deviation {_amount(regression.left, found.least_size)} "
+            f"({found.least}) to {_amount(regression.left, found.most_size)} ({found.most})"
+            for found in regression.group_scatter
+        )
+        held = "no sign that it differs"
+        if differing:
+            follows = regression.errors in ("cluster", "hc3")
+            held = f"it differs, which {ERRORS[regression.errors]} errors {'follow' if follows else 'do not follow'}"
+        yield f"Scatter by level (Brown and Forsythe, levels of 3 rows and more): {held}. {parts}."
     p, statistic = regression.breusch_pagan_p_value, regression.breusch_pagan
     if p is None or statistic is None:
         return
     verdict = "no sign that the scatter changes with the terms"
     if p < ALPHA:
-        held = "scaled" if regression.errors == "scaled" else regression.robust
+        held = "scaled" if regression.errors == "scaled" else regression.robust  # what holds, not what was chosen
         verdict = f"the scatter changes with the terms, for which {ERRORS[held]} errors hold"
     independent = ", steps assumed independent" if regression.grain == "step" else ""
     test = f"Studentized Breusch-Pagan test (Koenker{independent})"

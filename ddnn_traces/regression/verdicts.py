@@ -20,6 +20,7 @@ from ddnn_traces.regression.results import (
     SingleRun,
     TermTest,
     TermVerdict,
+    degrees,
     first_names,
     p_text,
 )
@@ -27,8 +28,6 @@ from ddnn_traces.text import digits
 
 _LOGARITHMS = frozenset(f"np.log({name})" for name in VOLUMES)
 _LOG_SIZES = frozenset(f"np.log({name})" for name in SIZES)
-#: Below so many runs, clustered errors are known to be too small.
-_FEW_CLUSTERS = 40
 
 
 # --- terms
@@ -42,16 +41,16 @@ def not_estimable(term: str, reason: str) -> TermVerdict:
 def verdicts(
     estimate: Estimate, design: Design, rows: pl.DataFrame, dropped: Mapping[str, str], by_term: Mapping[str, Share],
     coefficients: Sequence[Coefficient], tests: Iterable[TermTest], errors: str,
-    unsettled: Mapping[str, tuple[str, ...]],
+    unsettled: Mapping[str, tuple[str, ...]], by: str = "run",
 ) -> tuple[TermVerdict, ...]:  # fmt: skip
     """The verdict on every term of the design, in the words of Zerwas et al., section VI.
 
     dropped: the terms without a column in the fit, with the reason. by_term, tests: of the other terms. unsettled: of
-    terms and coefficients, the attributes on which their conclusions depend.
+    terms and coefficients, the attributes on which their conclusions depend. by: what is independent, run or cell.
     """
     test_of = {test.term: test for test in tests}
-    alone = "row" if errors == "hc3" else "run"
-    untested = f"{ERRORS[errors]} errors need more than a single {alone} to decide, and more runs than levels"
+    alone = "row" if errors == "hc3" else by
+    untested = f"{ERRORS[errors]} errors need more than a single {alone} to decide, and more {alone}s than levels"
     untested = f"not tested: {'every row lies on the fit to within rounding' if estimate.is_exact else untested}"
     found = []
     for term in design.terms:
@@ -67,7 +66,16 @@ def verdicts(
         needed = needed_runs(estimate, share)
         found.append(
             _Judged(
-                term, own, test_of[term.name], share, aliased, needed, design, untested, unsettled.get(term.name, ())
+                term,
+                own,
+                test_of[term.name],
+                share,
+                aliased,
+                needed,
+                by,
+                design,
+                untested,
+                unsettled.get(term.name, ()),
             ).verdict()
         )
     return tuple(found)
@@ -77,9 +85,9 @@ def verdicts(
 class _Judged:
     """A term with all facts that its verdict depends on.
 
-    own: its coefficients. aliased: the sentences on its columns that other terms span. needed: how many runs there are
-    without any one of which part of the term could not be estimated. untested: why there may be no test. depends_on:
-    attributes that the formula lacks, and with which the conclusion on the term changes.
+    own: its coefficients. aliased: the sentences on its columns that other terms span. needed: how many runs or cells
+    (by) there are without any one of which part of the term could not be estimated. untested: why there may be no test.
+    depends_on: attributes that the formula lacks, and with which the conclusion on the term changes.
     """
 
     term: Term
@@ -88,6 +96,7 @@ class _Judged:
     share: Share
     aliased: str
     needed: int
+    by: str
     design: Design
     untested: str
     depends_on: tuple[str, ...]
@@ -107,8 +116,12 @@ class _Judged:
         if self.aliased:
             sentences.append(self.aliased)
         if self.needed:
-            runs = "a single run" if self.needed == 1 else f"{self.needed} single runs"
-            sentences.append(f"determined by {runs}")
+            single = f"a single {self.by}" if self.needed == 1 else f"{self.needed} single {self.by}s"
+            sentences.append(
+                f"not tested for what {single} {'determines' if self.needed == 1 else 'determine'}"
+                if self.test.untested and self.test.p_value is not None
+                else f"determined by {single}"
+            )
         return TermVerdict(self.term.name, True, significant, "; ".join(sentences), self.depends_on)
 
     def _not_established(self) -> str:
@@ -200,7 +213,7 @@ class _Judged:
         if test.f is None or test.p_value is None:
             return ""
         name = "joint F" if test.df > 1 else "F"
-        return f" ({name}({test.df}, {test.df_denominator}) = {digits(test.f, 4)}, {p_text(test.p_value)})"
+        return f" ({name}({test.df}, {degrees(test.df_denominator)}) = {digits(test.f, 4)}, {p_text(test.p_value)})"
 
     @property
     def _against_zero(self) -> str:
@@ -246,12 +259,17 @@ def _always_together(alias: Alias, design: Design, rows: pl.DataFrame) -> str | 
 
 
 def fit_notes(
-    estimate: Estimate, design: Design, crowded: Iterable[str], aliases: Sequence[Alias], errors: str
+    estimate: Estimate, design: Design, crowded: Iterable[str], aliases: Sequence[Alias], errors: str, by: str = "run"
 ) -> tuple[str, ...]:
     """The caveats of the fit. crowded: terms dropped for lack of runs. aliases: dropped columns."""
     notes = []
     if design.formula.left == "worker_bytes":
         notes.append("worker_bytes is the volume of a step over the number of workers: what a worker sends in a step.")
+    elif design.formula.left == "np.log(implied_bytes)":
+        notes.append(
+            "implied_bytes is step_bytes over law_factor, the model sizes that the declared collective sends among the "
+            "run's workers: a factor of 1 is what the law says, and the number of workers enters by the law alone."
+        )
     elif design.formula.left != "step_bytes":
         notes.append(f"Estimates and fitted values are of {design.formula.left}.")
     if crowded:
@@ -264,7 +282,7 @@ def fit_notes(
         notes.append("Every row lies on the fit to within rounding: there is no scatter to test an estimate against.")
     if not estimate.result.k_constant:
         notes.append("Without an intercept R² is the share of the squares about 0, not about the mean.")
-    return (*notes, *_cluster_notes(estimate, errors))
+    return (*notes, *_cluster_notes(estimate, errors, by))
 
 
 def single_runs(estimate: Estimate) -> tuple[SingleRun, ...]:
@@ -273,17 +291,15 @@ def single_runs(estimate: Estimate) -> tuple[SingleRun, ...]:
     return tuple(SingleRun(run, tuple(labels)) for run, labels in found if labels)
 
 
-def _cluster_notes(estimate: Estimate, errors: str) -> list[str]:
-    """The caveats of errors where runs have several rows, and of clustered ones where runs are few."""
+def _cluster_notes(estimate: Estimate, errors: str, by: str) -> list[str]:
+    """The caveat of errors that take rows of a run or cell as independent."""
     count = len(estimate.rows_of)
-    if errors != "cluster" and count < len(estimate.response):
-        return [
-            f"The {len(estimate.response)} rows are of {count} runs, and {ERRORS[errors]} errors assume that they are "
-            "independent: they are too small where rows of a run are alike. Errors clustered by run (cluster) are not."
-        ]
-    if errors != "cluster" or count >= _FEW_CLUSTERS:
+    if errors == "cluster" or count == len(estimate.response):
         return []
-    return [f"Errors are clustered by {count} runs: with fewer than {_FEW_CLUSTERS} they tend to be too small."]
+    return [
+        f"The {len(estimate.response)} rows are of {count} {by}s, and {ERRORS[errors]} errors assume that they are "
+        f"independent: they are too small where rows of a {by} are alike. Errors clustered by cell (cluster) are not."
+    ]
 
 
 def row_notes(rows: pl.DataFrame, left_names: Collection[str]) -> list[str]:

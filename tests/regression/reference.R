@@ -47,9 +47,8 @@ wald <- function(fit, term, v, df) {
 hc3 <- vcovHC(small, type = "HC3")
 pagan <- bptest(small)  # studentized (Koenker)
 
-# A row a step: clustered by run.
+# A row a step.
 by_step <- lm(step_bytes ~ model_bytes + framework_backend + batch_size, steps)
-clustered <- vcovCL(by_step, cluster = ~run_id, type = "HC1")
 
 predicted <- sapply(seq_len(nrow(runs)), function(i) {
   predict(lm(step_bytes ~ model_bytes + framework_backend + batch_size, runs[-i, ]), runs[i, ])
@@ -71,8 +70,5 @@ cat(toJSON(list(
     # kappa of the columns scaled to length 1
     condition_number = kappa(apply(model.matrix(small), 2, function(x) x / sqrt(sum(x^2))), exact = TRUE)
   )),
-  by_step = c(described(by_step), list(
-    clustered = as.list(sqrt(diag(clustered))),
-    clustered_f = wald(by_step, "framework_backend", clustered, length(unique(steps$run_id)) - 1)
-  ))
+  by_step = described(by_step)
 ), auto_unbox = TRUE, digits = I(17), pretty = TRUE))

@@ -1,110 +1,141 @@
-"""The default formula: what a worker sends, or the logarithm of the volume, by what the rows support."""
+"""The default formula: the volume of a step over the model sizes that the law of the declared collective sends."""
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-from regression_runs import noted
+from regression_runs import noted, verdict
 
 from ddnn_traces.regression import fit
-from ddnn_traces.regression.fitting import LOGARITHMS, PER_WORKER
+from ddnn_traces.regression.fitting import BY_LAW
 
 SIZES = (1e6, 4e6, 14e6, 97e6)
 
 
-def ring_runs(seed: int, absolute: float = 0.0, relative: float = 0.0, **columns: Any) -> pl.DataFrame:
-    """Rings of 2 to 8 workers that send 2(N-1)S, with scatter in bytes a worker, or as a share of the volume."""
+def lawful_runs(seed: int = 1, scatter: float = 0.002, **columns: Any) -> pl.DataFrame:
+    """Rings, trees and cliques of 2 to 8 workers, by their law and 4.7% of headers, with relative scatter."""
     rng = np.random.default_rng(seed)
     rows = [
         {
-            "run_id": f"r{number:02}", "model_bytes": size, "workers": workers,
-            "topology": ("ring", "star")[number % 2],
-            "framework_backend": ("tf-grpc", "torch-gloo", "mpi")[number // 2 % 3], "batch_size": 32,
-            "step_bytes": 2 * (workers - 1) * size * np.exp(relative * rng.standard_normal())
-            + workers * absolute * rng.standard_normal(),
+            "run_id": f"r{number:02}", "model_bytes": size, "workers": workers, "topology": topology,
+            "framework_backend": ("tf-grpc", "torch-gloo", "mpi")[(number // 3 + number) % 3],
+            "batch_size": (32, 64)[number % 2],
+            "law_factor": float(workers * (workers - 1) if topology == "clique" else 2 * (workers - 1)),
         }
-        for number, (size, workers) in enumerate((size, workers) for size in SIZES for workers in (2, 4, 4, 4, 8))
+        for number, (size, workers, topology) in enumerate(product(SIZES, (2, 4, 8), ("ring", "tree", "clique")))
     ]  # fmt: skip
-    made = pl.DataFrame(rows).with_columns(**columns)
-    return made.with_columns(worker_bytes=pl.col("step_bytes") / pl.col("workers"))
+    made = pl.DataFrame(rows)
+    noise = pl.Series(np.exp(scatter * rng.standard_normal(made.height)))
+    volume = 1.047 * pl.col("model_bytes") * pl.col("law_factor") * noise
+    return made.with_columns(step_bytes=volume).with_columns(**columns).pipe(implied)
 
 
-def log_likelihood(values: np.ndarray, columns: list[np.ndarray]) -> tuple[float, int]:
-    x = np.column_stack(columns).astype(float)
-    residuals = values - x @ np.linalg.lstsq(x, values, rcond=None)[0]
-    n = len(values)
-    return -n / 2 * (np.log(2 * np.pi * (residuals @ residuals) / n) + 1), x.shape[1]
+def implied(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.with_columns(implied_bytes=pl.col("step_bytes") / pl.col("law_factor"))
 
 
-def test_the_formula_with_the_lower_aic_is_fitted_and_the_note_has_both_numbers() -> None:
-    """By hand: the likelihood of a function of step_bytes as one of step_bytes has the function's derivative in it."""
-    rows = ring_runs(1, relative=0.02)
-    steps, workers = rows["step_bytes"].to_numpy(), rows["workers"].to_numpy()
-    levels = [np.ones(20), rows["topology"] == "star", rows["framework_backend"] == "torch-gloo",
-              rows["framework_backend"] == "tf-grpc"]  # fmt: skip
-    levels = [np.asarray(column, float) for column in levels]
-    sizes = rows["model_bytes"].to_numpy() / 1e6
-    plain = []
-    for power in (0.0, 0.5, 1.0):  # one parameter more where the scatter grows
-        deviation = (sizes / sizes.mean()) ** power
-        columns = [column / deviation for column in (*levels, sizes)]
-        found, count = log_likelihood(steps / workers / deviation, columns)
-        plain.append(-2 * (found - np.log(deviation).sum() - np.log(workers).sum()) + 2 * (count + 1 + (power > 0)))
-    logs, log_columns = log_likelihood(
-        np.log(steps), [*levels, np.log(rows["model_bytes"].to_numpy()), np.log(workers)]
-    )
-    by_hand = {
-        PER_WORKER: min(plain),
-        LOGARITHMS: -2 * (logs - np.log(steps).sum()) + 2 * (log_columns + 1),
-    }
-    result = fit(rows)
-    assert result.formula == min(by_hand, key=lambda form: by_hand[form]) == LOGARITHMS
-    assert noted(result, "The data support", *(f"{value:.1f}" for value in by_hand.values()))
-
-
-@pytest.mark.parametrize(("scatter", "formula"), [({"absolute": 2e5}, PER_WORKER), ({"relative": 0.05}, LOGARITHMS)])
-def test_scatter_in_bytes_supports_what_a_worker_sends_and_relative_scatter_its_logarithm(
-    scatter: dict[str, float], formula: str
-) -> None:
-    equal = ring_runs(3, **scatter, workers=pl.lit(4))
-    volume = pl.col("model_bytes") * 6 + (pl.col("step_bytes") - pl.col("step_bytes"))
-    noise = np.random.default_rng(5).standard_normal(20)
-    share = scatter.get("relative", 0.0)
-    volume = volume * np.exp(share * noise) + 4 * scatter.get("absolute", 0.0) * noise
-    equal = equal.with_columns(step_bytes=volume).with_columns(worker_bytes=pl.col("step_bytes") / 4)
-    assert fit(equal).formula == formula.replace(" + np.log(workers)", ""), "all runs have 4 workers"
-
-
-def test_the_fitted_volume_of_a_step_is_in_bytes_by_either_formula() -> None:
-    rows = ring_runs(1, relative=1e-4)
-    for formula in (PER_WORKER, LOGARITHMS):
-        result = fit(rows, formula)
-        fitted = result.points["fitted"].to_numpy()
-        expected = fitted * rows["workers"].to_numpy() if formula == PER_WORKER else np.exp(fitted)
-        assert result.points["fitted_bytes"].to_numpy() == pytest.approx(expected, rel=1e-12)
-
-
-def test_without_workers_the_volume_of_the_whole_step_is_fitted() -> None:
-    result = fit(ring_runs(1, relative=0.02).with_columns(workers=pl.lit(None, pl.Int64), worker_bytes=None))
-    assert "worker" not in result.formula
-    assert noted(result, "No run has workers", "the whole step")
-
-
-def test_a_step_without_volume_has_no_logarithm_and_is_kept() -> None:
-    rows = ring_runs(1, relative=0.02)
-    nothing = pl.when(pl.col("run_id") == "r03").then(0.0)
-    result = fit(
-        rows.with_columns(step_bytes=nothing.otherwise("step_bytes"), worker_bytes=nothing.otherwise("worker_bytes"))
-    )
-    assert (result.formula, result.rows) == (PER_WORKER, 20)
-
-
-def test_the_exponent_of_the_size_is_stated() -> None:
-    result = fit(ring_runs(1, relative=0.02))
+def test_by_its_law_no_topology_and_no_number_of_workers_has_an_effect() -> None:
+    result = fit(lawful_runs())
+    assert result.formula == BY_LAW
     slope = next(c for c in result.coefficients if c.name == "np.log(model_bytes)")
     assert slope.ci_low is not None and slope.ci_high is not None and slope.ci_low < 1 < slope.ci_high
-    sentence = next(verdict.sentence for verdict in result.verdicts if verdict.term == "np.log(model_bytes)")
-    assert f"to the power of {slope.estimate:.4g} [{slope.ci_low:.4g}, {slope.ci_high:.4g}]" in sentence
+    assert abs(slope.estimate - 1) < 0.001
+    assert verdict(result, "C(topology)") == (True, False)
+    assert result.refits == (), "the workers are in the law"
+    text = next(v.sentence for v in result.verdicts if v.term == "np.log(model_bytes)")
+    assert f"to the power of {slope.estimate:.4g} [{slope.ci_low:.4g}, {slope.ci_high:.4g}]" in text
+
+
+def test_what_a_factor_sends_beyond_the_law_is_found() -> None:
+    more = pl.when(pl.col("topology") == "tree").then(1.05).otherwise(1.0)
+    result = fit(implied(lawful_runs().with_columns(step_bytes=pl.col("step_bytes") * more)))
+    tree = next(c for c in result.coefficients if c.name == "C(topology)[T.tree]")
+    assert np.exp(tree.estimate) == pytest.approx(1.05, abs=0.003)
+    assert verdict(result, "C(topology)") == (True, True)
+    assert verdict(result, "C(framework_backend)") == (True, False)
+
+
+def test_a_run_without_a_law_is_left_out_with_the_reason() -> None:
+    lawless = pl.when(pl.col("run_id") == "r03").then(pl.lit("moe")).otherwise("topology")
+    factor = pl.when(pl.col("run_id") != "r03").then(pl.col("law_factor"))
+    result = fit(implied(lawful_runs().with_columns(topology=lawless, law_factor=factor)))
+    assert [(run.run_id, run.reason) for run in result.excluded] == [
+        ("r03", "no law of the volume of moe among 4 workers")
+    ]
+    assert result.rows == 35
+
+
+def test_without_any_law_the_volume_of_the_whole_step_is_fitted() -> None:
+    result = fit(lawful_runs().with_columns(law_factor=pl.lit(None, pl.Float64)).pipe(implied))
+    assert result.formula == BY_LAW.replace("implied_bytes", "step_bytes")
+    assert noted(result, "No run has a declared collective with a law")
+
+
+def test_the_fitted_volume_of_a_step_is_in_bytes() -> None:
+    rows = lawful_runs()
+    points = fit(rows).points
+    expected = np.exp(points["fitted"].to_numpy()) * rows["law_factor"].to_numpy()
+    assert points["fitted_bytes"].to_numpy() == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_step_without_volume_has_no_logarithm_and_is_named() -> None:
+    nothing = pl.when(pl.col("run_id") == "r03").then(0.0).otherwise("step_bytes")
+    result = fit(implied(lawful_runs().with_columns(step_bytes=nothing)))
+    assert [(run.run_id, run.reason) for run in result.excluded] == [
+        ("r03", "np.log(implied_bytes) is not a finite number")
+    ]
+
+
+# --- scatter that differs
+
+
+def test_scatter_that_differs_by_topology_is_tested_and_named() -> None:
+    """The scatter of one topology is 20 times that of the others, around the same mean."""
+    rng = np.random.default_rng(4)
+    wild = (
+        pl.when(pl.col("topology") == "clique").then(pl.Series(np.exp(0.04 * rng.standard_normal(36)))).otherwise(1.0)
+    )
+    result = fit(implied(lawful_runs().with_columns(step_bytes=pl.col("step_bytes") * wild)))
+    (found,) = (scatter for scatter in result.group_scatter if scatter.term == "C(topology)")
+    assert found.p_value < 0.01
+    assert found.most == "clique"
+    assert 0.02 < found.most_size < 0.08
+    assert result.errors == "cluster"
+    assert "it differs, which CR2 errors follow" in result.summary()
+    assert "no sign that it differs" in fit(lawful_runs()).summary()
+
+
+# --- runs that are no clean examples
+
+
+DISTURBED = {"r00": "fault: process killed on purpose", "r07": "unfinished: 2 of 20 steps",
+             "r08": "unfinished: 19 of 20 steps", "r20": "heavy loss: 10% of the packets"}  # fmt: skip
+
+
+def disturbed_runs() -> pl.DataFrame:
+    rows = lawful_runs(loss_pct=pl.when(pl.col("run_id") == "r20").then(10.0).otherwise(0.0), fault=pl.lit("none"))
+    return rows.with_columns(disturbance=pl.col("run_id").replace_strict(DISTURBED, default=None))
+
+
+def test_faults_unfinished_runs_and_heavy_loss_are_left_out_and_counted() -> None:
+    result = fit(disturbed_runs())
+    assert result.runs == 32
+    assert {run.run_id: run.reason for run in result.excluded} == DISTURBED
+    assert noted(result, "4 runs that are no clean examples", "1 of fault", "2 of unfinished", "1 of heavy loss")
+
+
+@pytest.mark.parametrize(
+    ("options", "runs"),
+    [
+        ({"include": ["loss"]}, 33),
+        ({"include": ["fault", "unfinished", "loss"]}, 36),
+        ({"formula": "np.log(step_bytes) ~ np.log(model_bytes) + loss_pct"}, 33),
+        ({"formula": "np.log(step_bytes) ~ np.log(model_bytes)"}, 32),
+    ],
+)
+def test_they_are_kept_on_request_and_where_the_formula_has_their_attribute(options: dict[str, Any], runs: int) -> None:
+    assert fit(disturbed_runs(), **options).runs == runs

@@ -8,6 +8,7 @@ from regression_runs import (
     assert_nothing_fitted,
     blank,
     estimates,
+    fit,
     joint,
     make_runs,
     missing_facts,
@@ -16,7 +17,7 @@ from regression_runs import (
     verdict,
 )
 
-from ddnn_traces.regression import PAPER_FORMULA, fit
+from ddnn_traces.regression import PAPER_FORMULA
 
 
 def by_level(column: str, levels: dict[str, str], otherwise: str | None = None) -> pl.Expr:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from regression_runs import as_paper, noisy_runs
+from regression_runs import as_paper, fit, noisy_runs
 from tools import needs_tool
 
-from ddnn_traces.regression import Regression, fit, sentences
+from ddnn_traces.regression import Regression, sentences
 from ddnn_traces.regression.documents import FORMATS, latex_escape
 from ddnn_traces.report.page import regression_page
 
@@ -133,7 +133,7 @@ def test_latex_compiles(hostile: Regression, tmp_path: Path) -> None:
 
 def test_json_holds_every_number(hostile: Regression) -> None:
     document = json.loads(FORMATS["json"](hostile, True))
-    assert document["ddnn_traces_regression"] == 2
+    assert document["ddnn_traces_regression"] == 3
     assert [c["estimate"] for c in document["coefficients"]] == [c.estimate for c in hostile.coefficients]
     assert document["fit"]["r_squared"] == hostile.r_squared
     assert {term["term"]: term["p_value"] for term in document["terms"]} == {t.term: t.p_value for t in hostile.tests}

@@ -14,6 +14,7 @@ from regression_runs import (
     assert_nothing_fitted,
     blank,
     estimates,
+    fit,
     make_runs,
     missing_facts,
     noted,
@@ -22,12 +23,12 @@ from regression_runs import (
 )
 from scipy import stats
 
-from ddnn_traces.regression import PAPER_FORMULA, fit
+from ddnn_traces.regression import PAPER_FORMULA
 
 
 def test_statistics_agree_with_an_independent_computation():
     runs = make_runs(noise=2e8)
-    result = fit(runs)
+    result = fit(runs, errors="classic")
     x = np.column_stack(
         [
             np.ones(36),
@@ -131,7 +132,7 @@ def test_an_exact_fit_is_not_tested_against_rounding():
 
 def test_a_mean_alone_is_a_fit():
     runs = make_runs()
-    result = fit(runs, "step_bytes ~ 1")
+    result = fit(runs, "step_bytes ~ 1", "classic")
     (mean,) = result.coefficients
     values = runs["step_bytes"].to_numpy()
     assert mean.estimate == pytest.approx(values.mean(), rel=1e-12)

@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from regression_runs import as_paper, noisy_runs, noted, verdict
+from regression_runs import as_paper, fit, noisy_runs, noted, verdict
 
-from ddnn_traces.regression import PAPER_FORMULA, Regression, fit, sentences
+from ddnn_traces.regression import PAPER_FORMULA, Regression, sentences
 from ddnn_traces.regression.documents import FORMATS
 from ddnn_traces.report.page import regression_page
 
@@ -79,6 +79,7 @@ def test_small_effects_of_several_attributes_that_add_up() -> None:
     rows = pl.DataFrame(
         {
             "run_id": [f"run-{n}" for n in place],
+            "variant": [f"{n}" for n in place],
             "step_bytes": 6 * sizes + 2e5 * (loss > 0) + 2e5 * (delay > 0) + rng.normal(0, 1e5, 96),
             "model_bytes": sizes,
             "framework_backend": np.where(is_torch, "torch-gloo", "tf-grpc"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from regression_runs import MODELS, estimates, joint, make_runs, missing_facts, noted, sentence, verdict
+from regression_runs import MODELS, estimates, fit, joint, make_runs, missing_facts, noted, sentence, verdict
 
-from ddnn_traces.regression import Regression, fit, sentences
+from ddnn_traces.regression import Regression, sentences
 
 
 def single(result: Regression) -> dict[str, tuple[str, ...]]:
