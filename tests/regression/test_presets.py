@@ -82,7 +82,7 @@ def test_step_time_and_throughput_by_what_the_network_does(dataset: Dataset) -> 
     sentences = {v.term: v.sentence for v in time.verdicts}
     assert sentences["bandwidth_mbit"] == "cannot be estimated: every run has bandwidth_mbit = 1000.0"
     throughput = ddnn_traces.regress(dataset, preset="throughput", rows="steps")
-    assert (throughput.left, throughput.rows) == ("samples_per_s", 33)
+    assert (throughput.left, throughput.rows) == ("samples_per_s", 22), "the first step of each run is left out"
     assert next(c for c in throughput.coefficients if c.name == "loss_pct").estimate < 0
 
 
