@@ -19,7 +19,7 @@ WITH thresholds AS (
 ), shapes AS MATERIALIZED (
     SELECT run_id, topology, level
     FROM topology
-    WHERE topology <> 'unknown'
+    WHERE level IS NOT NULL
 ), pairs AS (
     SELECT run_id, src_ip, dst_ip
     FROM topology_edges

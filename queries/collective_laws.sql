@@ -6,7 +6,7 @@
 -- param: smaller_party BIGINT > 0 = NULL; servers or workers, the fewer; null where servers are workers, too
 -- param: groups BIGINT > 0 = NULL; groups of a hierarchical_ring
 -- column: topology; topology in the terms of the query topology
--- column: words; regular expression of the words that declare it, in lower case, with _ for -
+-- column: words; regular expression of the words that declare it, in lower case, with _ for -; null for unknown
 -- column: is_rooted; whether one host is the root or the centre
 -- column: law; name of the law
 -- column: total_factor ratio; payload of a step over all pairs, over the bytes S that a step exchanges; null where the law does not hold for these numbers
@@ -28,7 +28,8 @@ WITH topologies(topology, words, is_rooted, most_edges) AS (
            ('recursive_doubling', 'recursive_?doubling|rec_?doubling|rd', false, NULL),
            ('halving_doubling', 'halving_?doubling|rabenseifner|hd', false, NULL),
            ('pair_averaging', 'pair_?averaging|pairavg|gossip', false, NULL),
-           ('hierarchical_ring', 'hierarchical_?ring', false, NULL)
+           ('hierarchical_ring', 'hierarchical_?ring', false, NULL),
+           ('unknown', NULL, false, NULL)
 ), laws(topology, law, total_factor, partner_ratio, server_ratio) AS (
     VALUES ('ring', 'no byte twice', 2 * ($hosts - 1), 1, 1),
            ('tree', 'no byte twice', 2 * ($hosts - 1), 1, 1),
@@ -46,7 +47,8 @@ WITH topologies(topology, words, is_rooted, most_edges) AS (
            ('pair_averaging', 'one model for each worker', $hosts, NULL, 1),
            ('pair_averaging', 'one model for each worker but one', CASE WHEN $hosts % 2 = 1 THEN $hosts - 1 END, NULL, 1),
            ('hierarchical_ring', 'no byte twice', 2 * ($hosts - 1), NULL, 1),
-           ('hierarchical_ring', 'rings, and a broadcast in each group', 2 * ($hosts - 1) + $hosts - $groups, NULL, 1)
+           ('hierarchical_ring', 'rings, and a broadcast in each group', 2 * ($hosts - 1) + $hosts - $groups, NULL, 1),
+           ('unknown', 'two hosts: to the other one and back', CASE WHEN $hosts = 2 THEN 2 END, 1, 1)
 )
 SELECT topology, words, is_rooted, law, total_factor::DOUBLE AS total_factor, partner_ratio::DOUBLE AS partner_ratio,
        server_ratio::DOUBLE AS server_ratio, most_edges::BIGINT AS most_edges

@@ -205,7 +205,7 @@ SELECT run_id, shapes.topology, coalesce(law, first_law) AS law, model_bytes, st
        CASE WHEN expected IS NOT NULL THEN nullif(not_estimated, '') END AS not_estimated, control::BIGINT AS control_bytes,
        (wire - payload - control)::BIGINT AS header_bytes, wire::BIGINT AS wire_bytes,
        CASE WHEN spill IS NOT NULL AND NOT is_guess AND NOT is_interrupted THEN abs(unexplained) > $most_unexplained * expected END AS flagged,
-       CASE WHEN shapes.topology IS NULL OR shapes.topology = 'unknown' THEN 'topology unknown'
+       CASE WHEN coalesce(law, first_law) IS NULL THEN 'topology unknown'
             WHEN step_counts.steps IS NULL THEN 'no training log'
             WHEN coalesce(model_bytes, 0) <= 0 THEN 'model_bytes unknown'
             WHEN expected IS NULL THEN 'no traffic in steps'

@@ -75,8 +75,7 @@ WITH same_traffic(declared_as, topology, fewest_hosts, most_hosts) AS (  -- what
                 ELSE 'different' END AS ring_order,
            CASE WHEN runs.topology IS NULL AND declared_ring IS NULL THEN 'no topology is declared'
                 WHEN declared_as IS NULL THEN 'the declared word is not known'
-                WHEN t.topology = 'unknown' THEN 'no topology could be inferred'
-                WHEN t.hosts = 2 THEN 'two hosts send the same in every topology' END AS problem
+                WHEN t.topology = 'unknown' THEN t.problem END AS problem
     FROM runs
     JOIN topology AS t USING (run_id)
     LEFT JOIN topology_words AS w ON regexp_full_match(lower(replace(runs.topology, '-', '_')), pattern)

@@ -8,12 +8,13 @@
 -- column: host_ip
 -- column: next_host_ip; address of the host to which it sends
 -- Payload inside steps counts, as in pair_payload. In a ring each host has one heavy pair to send on and one to receive
--- on, one walk along them visits every one of these hosts, and together they carry most of the payload. The limits are
--- in `thresholds`.
+-- on, one walk along them visits every one of these hosts, and together they carry most of the payload. Two hosts
+-- form no ring: every topology is the one link between them. The limits are in `thresholds`.
 WITH RECURSIVE thresholds AS (
     SELECT 0.5 AS heavy_share,            -- of the heaviest pair's payload: a pair from here on is part of the ring
            0.9 AS ring_share_in_steps,    -- of all payload inside steps: what the heavy pairs must carry together
-           0.75 AS ring_share_of_all      -- the same without steps: the start-up broadcast is in the payload
+           0.75 AS ring_share_of_all,     -- the same without steps: the start-up broadcast is in the payload
+           3 AS least_hosts               -- two hosts send the same in every topology
 ), weighed AS (
     SELECT run_id, src_ip, dst_ip, by_steps, payload_bytes AS payload,
            max(payload_bytes) OVER (PARTITION BY run_id) AS heaviest,
@@ -27,8 +28,8 @@ WITH RECURSIVE thresholds AS (
 ), candidate AS (
     SELECT run_id, count(*) AS hosts
     FROM heavy
-    GROUP BY run_id
-    HAVING count(*) >= 2
+    GROUP BY run_id, least_hosts
+    HAVING count(*) >= least_hosts
        AND count(DISTINCT src_ip) = count(*)
        AND count(DISTINCT dst_ip) = count(*)
        AND list_sort(list(src_ip)) = list_sort(list(dst_ip))

@@ -1,11 +1,13 @@
 -- question: In which pattern do the hosts of a run exchange what they compute?
 -- row: a run
--- inputs: topology_matches, topology_volumes
+-- inputs: topology_matches, topology_volumes, topology_roots
 -- figure: zerwas fig. 4, farhat section 3
 -- column: run_id
--- column: topology; inferred topology; unknown where no shape fits
--- column: confidence share; of topologies inferred with this confidence, so many are right (docs/topology.md has the table); 0 where no shape fits
+-- column: topology; inferred topology; unknown where no shape fits, or more than one does
+-- column: confidence share; of topologies inferred with this confidence, so many are right (docs/topology.md has the table); 0 where it is unknown
 -- column: root_ip
+-- column: root_confidence
+-- column: towards_root_share
 -- column: hosts
 -- column: edges
 -- column: matched_share
@@ -22,6 +24,7 @@
 -- column: core_hosts
 -- column: smaller_party
 -- column: groups
+-- column: problem; why the topology is unknown; null where it is known
 -- Inferred from payload inside steps alone: the shape of the graph of the pairs that carry the exchange
 -- (topology_matches), and whether they send what the law of that shape makes them send (topology_volumes).
 -- The confidence is logistic in the evidence against the topology: payload on other pairs than those of the shape
@@ -39,7 +42,7 @@ WITH weights AS (
            7.8 AS irregular,             -- times the irregularity, up to 0.5; of pair averaging it is no evidence
            2.9 AS alike_without_steps,   -- without steps a clique and pair averaging look alike
            2.4 AS few_hosts,             -- over hosts - 1: small graphs look alike
-           0.5 AS trust_of_two_shapes    -- factor where two shapes send the same: two hosts; four in a square without times
+           0.5 AS trust_of_two_shapes    -- factor where two shapes send the same: four in a square without times
 ), evidence AS (
     SELECT topology_matches.*, misplaced_share, volume_ratio, idle_hosts,
            certain - unmatched * (1 - matched_share)
@@ -54,11 +57,16 @@ WITH weights AS (
     CROSS JOIN weights
 )
 SELECT run_id, topology,
-       coalesce(CASE WHEN hosts = 2
-                       OR (hosts = 4 AND turn IS NULL AND topology IN ('recursive_doubling', 'sharded_parameter_server'))
-                     THEN trust_of_two_shapes ELSE 1 END / (1 + exp(-log_odds)), 0) AS confidence,
-       root_ip, hosts, edges, matched_share, misplaced_share, volume_ratio, idle_hosts, evenness, irregularity, turn,
-       by_steps, runner_up, runner_up_share, level, core_hosts, smaller_party, groups
+       CASE WHEN topology = 'unknown' THEN 0
+            WHEN hosts = 4 AND turn IS NULL AND topology IN ('recursive_doubling', 'sharded_parameter_server')
+            THEN trust_of_two_shapes / (1 + exp(-log_odds))
+            ELSE 1 / (1 + exp(-log_odds)) END AS confidence,
+       root_ip, root_confidence, towards_root_share, hosts, edges, matched_share, misplaced_share, volume_ratio, idle_hosts,
+       evenness, irregularity, turn, by_steps, runner_up, runner_up_share, level, core_hosts, smaller_party, groups,
+       CASE WHEN hosts = 2 THEN 'two hosts: every topology is the one link between them'
+            WHEN by_steps IS NULL THEN 'no payload between hosts'
+            WHEN topology = 'unknown' THEN 'no shape fits the pairs that carry the exchange' END AS problem
 FROM evidence
 CROSS JOIN weights
+LEFT JOIN topology_roots USING (run_id)
 ORDER BY run_id

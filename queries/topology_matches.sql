@@ -1,9 +1,9 @@
 -- question: Which shape does the graph of the pairs that carry a run's exchange have?
 -- row: a run
--- inputs: runs, hosts, pair_payload, topology_edges, topology_shapes, topology_candidates, pair_turns, collective_laws
--- column: run_id from hosts
+-- inputs: runs, pair_payload, topology_edges, topology_shapes, topology_candidates, pair_turns, collective_laws
+-- column: run_id from pair_payload
 -- column: topology; topology of that shape; unknown where no shape fits
--- column: root_ip; centre of a star or binary_tree_star, root of a tree: all links are first used towards it; null for other shapes
+-- column: centre_ip; centre of a star or of a binary_tree_star with links to all others; null for other shapes
 -- column: hosts hosts; hosts that take part in the exchange; null where no shape fits, as all columns of the shape
 -- column: edges edges; directed pairs that carry the exchange
 -- column: matched_share share; part of the payload that these pairs carry
@@ -21,8 +21,8 @@
 -- are, how regular from step to step and, for shapes that look alike, when each pair sends. Each shape is tested
 -- exactly, on the first level of topology_edges on which one fits; docs/topology.md has the tests, and what no traffic
 -- can distinguish. The limits are in `thresholds`. level, core_hosts, smaller_party and groups determine the law of the
--- exchange (exchange_laws). The query topology adds how far the law holds, and the confidence.
-WITH RECURSIVE thresholds AS (
+-- exchange (exchange_laws). The query topology adds the root, how far the law holds, and the confidence.
+WITH thresholds AS (
     SELECT 0.93 AS matched_in_steps,          -- of the payload inside steps: what the pairs of a shape carry, at least
            0.75 AS matched_of_all,            -- the same without steps: a start-up broadcast is in the payload
            0.25 AS turn_taking,               -- turn of links whose directions follow each other; together is about 0
@@ -51,7 +51,7 @@ WITH RECURSIVE thresholds AS (
 ), shaped AS MATERIALIZED (
     SELECT s.*, by_steps, steps, turn,
         CASE
-            WHEN hosts = 2 THEN CASE WHEN edges = 2 THEN CASE WHEN turn >= turn_taking THEN 'star' ELSE 'ring' END END
+            WHEN hosts = 2 THEN CASE WHEN edges = 2 THEN 'unknown' END  -- every topology is this one link
             WHEN is_connected AND edges = hosts AND max_outs = 1 AND max_ins = 1 THEN 'ring'
             WHEN all_mutual AND links = hosts - 1 AND max_degree = hosts - 1 THEN 'star'
             WHEN irregularity >= averaging_irregularity AND steps >= averaging_steps AND links >= hosts THEN 'pair_averaging'
@@ -95,39 +95,6 @@ WITH RECURSIVE thresholds AS (
     FROM fitting
     UNION ALL
     FROM scattered WHERE run_id NOT IN (SELECT run_id FROM fitting)
-), rooted_links AS MATERIALIZED (  -- of what has a root, in both directions
-    SELECT run_id, e.src_ip AS x, e.dst_ip AS y
-    FROM edges AS e
-    JOIN matched AS m USING (run_id, level)
-    WHERE shape IN (SELECT topology FROM collective_laws() WHERE is_rooted)
-), paths AS (
-    SELECT run_id, x AS origin, x, y, 1 AS length FROM rooted_links
-    UNION
-    SELECT p.run_id, origin, l.x, l.y, length + 1
-    FROM paths AS p
-    JOIN matched AS m ON m.run_id = p.run_id AND links = hosts - 1
-    JOIN rooted_links AS l ON l.run_id = p.run_id AND l.x = p.y AND l.y <> p.x
-), depths AS (
-    SELECT run_id, origin AS x, sum(length) AS distances
-    FROM paths
-    GROUP BY ALL
-), first_senders AS (  -- part of a host's links on which the other one sends first
-    SELECT l.run_id, x, avg((i.first_after_ms < o.first_after_ms)::INTEGER) AS other_first
-    FROM rooted_links AS l
-    LEFT JOIN times AS o ON o.run_id = l.run_id AND o.src_ip = x AND o.dst_ip = y
-    LEFT JOIN times AS i ON i.run_id = l.run_id AND i.src_ip = y AND i.dst_ip = x
-    GROUP BY l.run_id, x
-), roots AS (
-    SELECT d.run_id, d.x AS root_ip
-    FROM depths AS d
-    JOIN matched AS m USING (run_id)
-    LEFT JOIN first_senders AS c USING (run_id, x)
-    LEFT JOIN hosts AS h ON h.run_id = d.run_id AND h.host_ip = d.x
-    QUALIFY row_number() OVER (
-        PARTITION BY d.run_id
-        ORDER BY coalesce(d.x = hub AND hosts > 2, false) DESC,
-                 other_first DESC NULLS LAST, distances, rank NULLS LAST, d.x
-    ) = 1
 ), runners_up AS (
     SELECT c.run_id, c.candidate AS runner_up, c.payload_share AS runner_up_share
     FROM topology_candidates AS c
@@ -136,13 +103,13 @@ WITH RECURSIVE thresholds AS (
     QUALIFY row_number() OVER (PARTITION BY c.run_id ORDER BY c.place) = 1
 )
 SELECT run_id, coalesce(shape, 'unknown') AS topology,
-       root_ip, hosts, edges, matched_share, evenness, irregularity, turn, t.by_steps, runner_up, runner_up_share,
+       CASE WHEN shape IN (SELECT topology FROM collective_laws() WHERE is_rooted) THEN hub END AS centre_ip,
+       hosts, edges, matched_share, evenness, irregularity, turn, t.by_steps, runner_up, runner_up_share,
        level, core_hosts,
        CASE WHEN shape = 'sharded_parameter_server' AND is_bipartite THEN least(opposite, same) END AS smaller_party,
        CASE WHEN shape = 'hierarchical_ring' THEN groups END AS groups
 FROM runs
 LEFT JOIN matched AS m USING (run_id)
-LEFT JOIN roots USING (run_id)
 LEFT JOIN totals AS t USING (run_id)
 LEFT JOIN runners_up USING (run_id)
 ORDER BY run_id

@@ -5,6 +5,7 @@
 -- column: topology
 SELECT DISTINCT words AS pattern, topology
 FROM collective_laws()
+WHERE words IS NOT NULL
 UNION ALL
 VALUES ('parameter_?server|ps', 'parameter_server')
 ORDER BY topology, pattern

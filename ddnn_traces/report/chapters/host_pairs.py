@@ -33,16 +33,18 @@ def topology(section: Section, frame: pl.DataFrame) -> None:
     section.headline = f"The traffic of {_shapes(frame)}{confidence}."
     columns = [
         texts("run", "run_id"), texts("topology", "topology", words), numbers("confidence", "confidence", percent),
-        texts("root or centre", "root_ip"), numbers("hosts", "hosts", count),
+        texts("root or centre", "root_ip"), numbers("confidence in it", "root_confidence", percent),
+        numbers("hosts", "hosts", count),
         numbers("directed pairs", "edges", count), numbers("payload on them", "matched_share", percent),
         Column("runner-up", _runner_up), numbers("evenness", "evenness"),
         numbers("irregularity", "irregularity"), numbers("turn", "turn"), texts("by steps", "by_steps", yes_no),
+        texts("why unknown", "problem"),
     ]  # fmt: skip
     caption = (
         "From payload inside steps alone. Evidence: the share of payload on the matched pairs, and the best that "
         "another shape's pairs could carry (runner-up); how alike the pairs' volumes are (evenness), how much a pair's "
         "volume varies from step to step (irregularity), and how much later one direction of a link starts than the "
-        "other (turn)."
+        "other (turn). The root of a tree is where data flow to first in each exchange, with a confidence of its own."
     )
     section.table(frame, columns, caption)
 
@@ -51,9 +53,16 @@ def _shapes(topologies: pl.DataFrame) -> str:
     """The runs, and which topology so many of them have."""
     if topologies.height == 1:
         kind = topologies["topology"][0]
-        return "the run has the shape of no known topology" if kind == "unknown" else f"the run shows: {words(kind)}"
-    kinds = topologies.group_by("topology").len().sort(["len", "topology"], descending=[True, False])
-    found = ", ".join(f"{words(kind)} {runs:,}" for kind, runs in kinds.iter_rows())
+        if kind == "unknown":
+            return f"the run does not show its topology ({topologies['problem'][0]})"
+        return f"the run shows: {words(kind)}"
+    kinds = (topologies.with_columns(kind=pl.coalesce("problem", "topology")).group_by("kind", "problem").len()).sort(
+        pl.col("problem").is_not_null(), -pl.col("len").cast(pl.Int64), "kind"
+    )
+    found = "; ".join(
+        f"{runs:,} {words(kind)}" if problem is None else f"cannot be told in {runs:,} ({kind})"
+        for kind, problem, runs in kinds.iter_rows()
+    )
     return f"{counted(topologies.height, 'run')} shows: {found}"
 
 
