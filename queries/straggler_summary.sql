@@ -1,12 +1,14 @@
 -- question: Is it always the same worker that a run waits for, and how much of its time does that take?
 -- row: a run and a worker; one row with null worker for a run in which nobody waits (stragglers)
--- inputs: runs, logged_steps, stragglers
+-- inputs: runs, logged_steps, stragglers, straggler_chance
 -- column: run_id from logged_steps
 -- column: synchronous; whether the workers wait for each other (stragglers); null where that is unknown
 -- column: worker; label of the worker; null in a run in which nobody waits
 -- column: steps steps; steps with a start of the worker
 -- column: times_last steps; steps in which it was the last to start
 -- column: share_last share; times_last over steps
+-- column: more_often_than_chance; whether it is last most often and that is more often than chance (straggler_chance); null where too few steps tell
+-- column: p_value; of its run, as in straggler_chance
 -- column: mean_slack_ms ms; mean time by which it started before the last worker
 -- column: cost_ms ms; sum of the costs of the steps in which it was last
 -- column: mean_cost_ms ms; cost_ms over times_last
@@ -29,12 +31,17 @@ WITH durations AS (
     WHERE step IS NOT NULL
     GROUP BY run_id, worker
 )
-SELECT run_id, synchronous, worker, steps, times_last, times_last / steps AS share_last, mean_slack_ms,
+SELECT run_id, synchronous, worker, steps, times_last, times_last / steps AS share_last,
+       CASE WHEN verdict <> 'too few steps'
+            THEN verdict = 'more often than chance' AND times_last = max(times_last) OVER (PARTITION BY run_id) END
+           AS more_often_than_chance,
+       p_value, mean_slack_ms,
        cost_ms, cost_ms / nullif(times_last, 0) AS mean_cost_ms,
        cost_ms / nullif(duration_ms, 0) AS cost_share,
        sum(cost_ms) OVER (PARTITION BY run_id) / nullif(duration_ms, 0) AS run_cost_share
 FROM runs
 LEFT JOIN waiting USING (run_id)
 LEFT JOIN workers USING (run_id)
+LEFT JOIN straggler_chance USING (run_id)
 LEFT JOIN durations USING (run_id)
 ORDER BY run_id, worker

@@ -1,6 +1,6 @@
 -- question: Which worker starts the communication of each step last, and what does it cost?
 -- row: a run, a step and a worker; one row with null step and worker for a run without steps of several workers that wait
--- inputs: runs, steps, worker_hosts, events, host_activity
+-- inputs: runs, steps, hosts, worker_hosts, events, host_activity
 -- column: run_id from steps
 -- column: synchronous; whether the workers wait for each other; null with fewer than two workers in the steps
 -- column: step; number of the step; null in the row of a run without a wait
@@ -15,9 +15,14 @@
 -- A worker starts when its first communicate or allreduce event begins, else with the first base window in which it
 -- sends payload in its step after one in which it does not (what is still in its buffer from the step before is no
 -- start). synchronous means that in nine steps of ten no worker ends the step before the last worker has started. Where
--- workers do not wait (asynchronous training), or with fewer than two in the log, no worker is last.
+-- workers do not wait (asynchronous training), or with fewer than two in the log, no worker is last. A parameter server (by
+-- its role) is no worker, also where it logs steps: it starts when it has received the gradients.
 WITH thresholds AS (
     SELECT 0.9 AS synchronous_share  -- of the steps: in these no worker ends before the last one has started
+), worker_steps AS (
+    SELECT *
+    FROM steps
+    WHERE (run_id, worker) NOT IN (SELECT (run_id, label) FROM hosts WHERE role = 'parameter_server' AND label IS NOT NULL)
 ), by_events AS (
     SELECT run_id, worker, step, min(start_ns) AS start_ns
     FROM events
@@ -37,7 +42,7 @@ WITH thresholds AS (
 ), stretched AS (
     SELECT run_id, host_ip, worker, step, start_ns, end_ns,
            unnest(range(start_ns // (60 * window_ns), end_ns // (60 * window_ns) + 1)) * 60 * window_ns AS stretch_start_ns
-    FROM steps
+    FROM worker_steps
     JOIN worker_hosts USING (run_id, worker)
     JOIN windows USING (run_id)
 ), begun AS (
@@ -55,7 +60,7 @@ WITH thresholds AS (
 ), starts AS (
     SELECT run_id, step, worker, s.end_ns, e.start_ns AS event_ns, w.start_ns AS window_start_ns,
            count(e.start_ns) OVER of_step = count(*) OVER of_step AS has_events
-    FROM steps AS s
+    FROM worker_steps AS s
     LEFT JOIN by_events AS e USING (run_id, worker, step)
     LEFT JOIN by_windows AS w USING (run_id, worker, step)
     WINDOW of_step AS (PARTITION BY run_id, step)

@@ -133,17 +133,33 @@ def stragglers(section: Section, frame: pl.DataFrame) -> None:
         "train_history-worker-N.log of several workers.",
     )
     costs = waiting.unique("run_id", maintain_order=True)["run_cost_share"].drop_nulls()
-    most = waiting.sort("share_last", descending=True, maintain_order=True).row(0, named=True)
     cost = f", which costs {span(costs, percent)} of a run's time" if len(costs) else ""
     section.headline = (
-        f"In {waiting['run_id'].n_unique()} of {counted(runs, 'run')} workers wait for the last to start{cost}; most "
-        f"often the same, in {percent(most['share_last'])} of the steps, for {most['worker']} of {most['run_id']}."
+        f"In {waiting['run_id'].n_unique()} of {counted(runs, 'run')} workers wait for the last to start{cost}; "
+        f"{_most_often(waiting)}."
     )
     caption = (
         "Slack is how much later a worker could start to communicate without making the step longer. The cost "
         "is how much shorter steps would be, had the last started with the median worker."
     )
     section.figure(wire.straggler_slack, waiting, caption, parts=[section.part(waiting, frame)])
+
+
+def _most_often(waiting: pl.DataFrame) -> str:
+    """Which workers are the last more often than chance, by query straggler_chance, over the runs with enough steps."""
+    tested = waiting.drop_nulls("more_often_than_chance")
+    if tested.is_empty():
+        return "too few steps to tell whether one worker is the last more often than chance"
+    named = tested.filter("more_often_than_chance")
+    runs = tested["run_id"].n_unique()
+    test = f"(exact multinomial test over the steps of each run, p < 0.05; chance alone up to {0.05 * runs:.2g} runs)"
+    if named.is_empty():
+        return f"in {counted(runs, 'run')} no worker is the last more often than chance {test}"
+    most = named.sort("p_value", "run_id", "worker").row(0, named=True)
+    return (
+        f"in {named['run_id'].n_unique()} of {counted(runs, 'run')} one worker is the last more often than chance "
+        f"{test}, most clearly {most['worker']} of {most['run_id']}, in {percent(most['share_last'])} of the steps"
+    )
 
 
 @chapter.section("bus-bandwidth", "Algorithm and bus bandwidth, from the wire", Source("bus_bandwidth"))

@@ -54,12 +54,16 @@ def straggler_slack(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Mean slack of each worker, and how often it is last, of query straggler_summary; runs without are left out."""
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
-        shown = run.select("worker", "mean_slack_ms", "share_last", "mean_cost_ms", "cost_share", "steps")
+        shown = run.select(
+            "worker", "mean_slack_ms", "share_last", "more_often_than_chance", "p_value", "mean_cost_ms", "cost_share",
+            "steps",
+        )  # fmt: skip
         base = style.run_chart(run_id, shown).encode(
             x=alt.X("mean_slack_ms:Q", title="mean slack (ms)"), y=_worker_rows(),
             tooltip=style.tips(
                 ("worker:N", "worker"), ("mean_slack_ms:Q", "mean slack (ms)", ".3~g"),
                 ("share_last:Q", "last in (share of steps)", ".0%"),
+                ("more_often_than_chance:N", "more often than chance"), ("p_value:Q", "p of the run", ".2~g"),
                 ("mean_cost_ms:Q", "mean cost when last (ms)", ".3~g"),
                 ("cost_share:Q", "cost (share of the run)", ".2~%"), ("steps:Q", "steps"), style.PANEL_RUN,
             ),
