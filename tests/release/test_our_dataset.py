@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import os
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pandas as pd
@@ -21,6 +23,17 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 DATA = REPOSITORY / "data"
 RELEASE, CAPTURES = DATA / "dataset", DATA / "captures"
 SPLITS = tomllib.loads((DATA / "dataset_splits.toml").read_text())
+
+
+@pytest.fixture(scope="module")
+def findings() -> Any:
+    """docs/our_findings.py."""
+    spec = importlib.util.spec_from_file_location("our_findings", REPOSITORY / "docs" / "our_findings.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["our_findings"] = module  # which dataclasses look up
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="module")
@@ -90,3 +103,37 @@ def test_captures_give_the_release_again_and_the_release_the_page() -> None:
     script = REPOSITORY / "docs" / "our_dataset.py"
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "values", "verdict", "needed"),
+    [
+        (5.6, 5.8, 3, True, ""),
+        (6.1, 6.4, 3, False, ""),
+        (5.52, 6.53, 31, None, "About 4,942 runs would tell: n = 31."),
+        (5.0, 6.0, 3, None, "About 104 runs would tell: n = 3."),
+        (5.6, 5.8, 2, None, "At least 3 runs would tell: n = 2."),
+        (None, None, 1, None, "At least 3 runs would tell: n = 1."),
+    ],
+)
+def test_a_verdict_is_equivalence(
+    findings: Any, low: float | None, high: float | None, values: int, verdict: bool | None, needed: str
+) -> None:
+    """With 5.7, whose range is 5.415 to 5.985."""
+    mean = 5.7 if low is None or high is None else (low + high) / 2
+    found = findings.Interval(mean, low, high, values, "runs")
+    assert findings.judged("text", (found, findings.about(5.7))) == findings.Found("text", verdict, needed)
+
+
+def test_one_difference_decides_and_one_doubt_remains(findings: Any) -> None:
+    same, other, open_one = (findings.Interval(mean, mean - 0.01, mean + 0.01, 5) for mean in (1, 2, 1.045))
+    wanted = findings.about(1)
+    assert findings.judged("", (same, wanted), (open_one, wanted), (other, wanted)).agrees is False
+    assert findings.judged("", (same, wanted), (open_one, wanted)).agrees is None
+    assert findings.judged("", (same, wanted)).agrees is True
+
+
+def test_a_mean_at_the_end_of_the_range_is_never_told(findings: Any) -> None:
+    assert (
+        findings.Interval(1.05, 1, 1.1, 3).needed(1, 1.05) == "No number of models would tell, with this mean: n = 3."
+    )
