@@ -15,7 +15,7 @@
 -- column: delay_ms ms; one-way delay added between any two hosts; 0 where none is declared
 -- column: loss_pct percent; packets dropped on purpose; 0 where none is declared
 -- column: congestion_control; congestion control of TCP
--- column: source
+-- column: burst_bytes
 -- column: steps steps; steps that step_ms is of
 -- column: step_ms ms; median over these steps of the mean over workers
 -- column: compute_ms ms; the same of the slowest worker's compute, forward and backward events; null without them
@@ -64,7 +64,7 @@ WITH timed AS (
     SELECT r.run_id, concat_ws('-', framework, backend) AS framework_backend, coalesce(r.topology, t.topology) AS topology,
            model, model_bytes, batch_size, workers, step_payload_bytes, measured_mbit,
            bandwidth_mbit, coalesce(delay_ms, 0) AS delay_ms,
-           coalesce(loss_pct, 0) AS loss_pct, congestion_control, source, steps, step_ms, compute_ms,
+           coalesce(loss_pct, 0) AS loss_pct, congestion_control, burst_bytes, steps, step_ms, compute_ms,
            i.run_id IS NOT NULL AS is_interrupted
     FROM runs AS r
     JOIN medians USING (run_id)
@@ -76,7 +76,7 @@ WITH timed AS (
 )
 SELECT run_id, concat_ws(' ', framework_backend, topology, model, batch_size, workers) AS job,
        concat_ws(' ', framework_backend, topology) AS program, topology, model_bytes, batch_size, workers,
-       step_payload_bytes, bandwidth_mbit, measured_mbit, delay_ms, loss_pct, congestion_control, source, steps, step_ms, compute_ms,
+       step_payload_bytes, bandwidth_mbit, measured_mbit, delay_ms, loss_pct, congestion_control, burst_bytes, steps, step_ms, compute_ms,
        CASE WHEN is_interrupted THEN 'a process was killed or restarted'
             WHEN model_bytes IS NULL AND step_payload_bytes IS NULL THEN 'nothing was captured in its steps'
             WHEN workers IS NULL THEN 'workers is not declared'

@@ -19,9 +19,7 @@ from ddnn_traces.traffic.simulator.what_if import Calibration, Change, Facts, Pr
 
 MEASURED = Path(__file__).parents[2] / "data" / "dataset"
 HEADERS = 1 + 66 / 1448
-RUN = Facts(
-    "r", "torch ring m 32 4", "torch ring", "ring", 4_000_000, 4, 1000.0, 0.0, 0.0, None, "capture", 10, 100.0, 40.0
-)
+RUN = Facts("r", "torch ring m 32 4", "torch ring", "ring", 4_000_000, 4, 1000.0, 0.0, 0.0, None, None, 10, 100.0, 40.0)
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +36,9 @@ def test_transmission_is_that_of_the_law() -> None:
 
 def test_a_token_bucket_passes_once_what_it_holds() -> None:
     """Of a ring's rounds, which follow each other at once, only the first; of a server's phases each host's once."""
-    burst = what_if.TESTBED_BURST_BYTES
-    ring, star = replace(RUN, source="testbed"), replace(RUN, source="testbed", topology="parameter_server")
+    burst = 262_144
+    ring = replace(RUN, burst_bytes=burst)
+    star = replace(ring, topology="parameter_server")
     assert ring.transmission_ms == pytest.approx((2 * 3 / 4 * 4e6 * HEADERS - burst) * 8 / 1e6)
     assert star.transmission_ms == pytest.approx(((1 + 4) * 4e6 * HEADERS - 2 * burst) * 8 / 1e6)
 

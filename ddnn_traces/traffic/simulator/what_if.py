@@ -27,8 +27,6 @@ from ddnn_traces.traffic.collectives import SHAPES, Collective
 from ddnn_traces.traffic.simulator.job import MOST_WORKERS
 from ddnn_traces.traffic.traffic import HEADER_BYTES, SEGMENT_BYTES, Floats
 
-#: Bytes that pass a token bucket at once: tbf of the testbed (testbed/conditions.py).
-TESTBED_BURST_BYTES = 262_144
 _HEADERS = 1 + HEADER_BYTES / SEGMENT_BYTES
 _START = (1.5, 4e6)  # rounds and window_bytes to begin with, and where nothing is known
 _WEIGHT = 0.02  # of these, against a run's error
@@ -48,7 +46,7 @@ class Facts:
     delay_ms: float
     loss_pct: float
     congestion_control: str | None
-    source: str
+    burst_bytes: int | None
     steps: int
     step_ms: float
     compute_ms: float | None
@@ -69,16 +67,16 @@ class Facts:
     def transmission_ms(self) -> float:
         """B: time of the busiest link in each round, one after the other.
 
-        The testbed shapes links where they send, by a token bucket: what it holds goes at once, and comes back at the
-        link's rate. Other links are taken to be of the same rate both ways, without a bucket.
+        Where burst_bytes is declared, links are shaped where they send, by a token bucket: what it holds goes at once,
+        and comes back at the link's rate. Other links are taken to be of the same rate both ways, without a bucket.
         """
-        is_testbed = self.source == "testbed"
-        burst = float(TESTBED_BURST_BYTES) if is_testbed else 0.0
+        is_shaped = self.burst_bytes is not None
+        burst = float(self.burst_bytes or 0)
         total, tokens = 0.0, dict[tuple[str, int], float]()
         for round_ in self.collective.rounds(self.model_bytes):
             loads: dict[tuple[str, int], float] = {}
             for t in round_:
-                for end in [("out", t.src)] if is_testbed else [("out", t.src), ("in", t.dst)]:
+                for end in [("out", t.src)] if is_shaped else [("out", t.src), ("in", t.dst)]:
                     loads[end] = loads.get(end, 0.0) + t.bytes * _HEADERS
             waiting = max(0.0, *(load - tokens.get(end, burst) for end, load in loads.items()))
             for end in tokens.keys() | loads.keys():
