@@ -14,6 +14,7 @@ from markdown_it import MarkdownIt
 
 import ddnn_traces
 from ddnn_traces.errors import NoDataError
+from ddnn_traces.query.catalogue import catalogue
 from ddnn_traces.report import plot
 from ddnn_traces.report.charts import style
 from ddnn_traces.store import schema
@@ -185,3 +186,21 @@ def test_the_demo_leaves_a_dataset_and_a_report(demo):
         compared = dataset.query("ring_comparison")
         assert len(compared) == 48
         assert compared["agrees"].all()
+
+
+#: Names of result columns that are conclusions.
+VERDICTS = re.compile(
+    r"verdict|flagged|agrees|structured|is_ring|is_asynchronous|more_often_than_chance|interval_of|\w*confidence"
+)
+
+
+def test_the_page_of_verdicts_has_every_one():
+    found = {
+        f"{query.name}.{column.name}"
+        for query in catalogue().values()
+        for column in query.columns
+        if VERDICTS.fullmatch(column.name)
+    }
+    named = re.findall(r"`(\w+\.\w+)`", (ROOT / "docs/verdicts.md").read_text(encoding="utf-8"))
+    assert len(found) > 15
+    assert set(named) == found
