@@ -19,9 +19,9 @@
 -- column: distribution_ms ms; distribution_end_ns - distribution_start_ns
 -- column: aggregation_share share; aggregation's part of the payload of both phases
 -- column: overlap_ms ms; time for which both phases last
--- column: aggregation_remaining_ms ms; time to send after the last worker's computation has ended, 0 where nothing is left; null without events
+-- column: aggregation_remaining_ms ms; time for which workers still send after the last one's computation has ended, 0 where nothing is left; null without events
 -- column: aggregation_measured_by; events; null where aggregation_remaining_ms is
--- column: distribution_remaining_ms ms; time to send after the servers' update has ended, 0 where nothing is left; see below
+-- column: distribution_remaining_ms ms; time for which servers still send after their update has ended, 0 where nothing is left; see below
 -- column: distribution_measured_by; events, or estimate (then distribution_remaining_ms is an upper limit)
 -- column: resolution_ms ms; length of a base window: the resolution of all times
 -- A run with asynchronous servers has no phases (parameter_server_runs), only a problem. Bytes and times are those of
@@ -30,7 +30,8 @@
 -- backward event, where there are none with its last compute or forward event; aggregation_remaining_ms is null unless
 -- every worker that exchanges data has some. The update ends with the servers' update events, where each server has
 -- some and they begin before the distribution does (events), else with the last payload of the aggregation (estimate: a
--- server cannot have finished earlier).
+-- server cannot have finished earlier). What is in flight is not being sent: a remaining time begins with the phase at the
+-- earliest, so that it is never longer than the phase, whatever the delay of the network.
 WITH server_runs AS (
     FROM parameter_server_runs
 ), server_hosts AS (
@@ -117,10 +118,10 @@ SELECT run_id, step, problem,
             THEN greatest(least(aggregation_end, distribution_end)
                           - greatest(aggregation_begin, distribution_begin), 0) / 1e6 END AS overlap_ms,
        CASE WHEN aggregation_end IS NOT NULL AND compute_end IS NOT NULL
-            THEN greatest(aggregation_end - compute_end, 0) / 1e6 END AS aggregation_remaining_ms,
+            THEN greatest(aggregation_end - greatest(compute_end, aggregation_begin), 0) / 1e6 END AS aggregation_remaining_ms,
        CASE WHEN aggregation_end IS NOT NULL AND compute_end IS NOT NULL THEN 'events' END AS aggregation_measured_by,
        CASE WHEN distribution_end IS NOT NULL AND coalesce(update_end, aggregation_end) IS NOT NULL
-            THEN greatest(distribution_end - coalesce(update_end, aggregation_end), 0) / 1e6
+            THEN greatest(distribution_end - greatest(coalesce(update_end, aggregation_end), distribution_begin), 0) / 1e6
        END AS distribution_remaining_ms,
        CASE WHEN distribution_end IS NULL THEN NULL
             WHEN update_end IS NOT NULL THEN 'events'
