@@ -1,6 +1,6 @@
 -- question: How much of a worker's communication does its computation hide?
 -- row: a run, a worker and a step
--- inputs: steps, worker_hosts, events, flows, flow_windows, host_activity
+-- inputs: steps, worker_hosts, events, captures, flows, flow_windows, host_activity
 -- param: least_gbit_per_s DOUBLE = NULL; windows with less payload of a flow are not in wire_ms and overlap_ms, Gbit/s; NULL: as in host_activity
 -- column: run_id
 -- column: worker from worker_hosts
@@ -9,7 +9,7 @@
 -- column: step_ms ms; duration of the step
 -- column: compute_ms ms; events: time within compute, forward and backward events; estimate: step_ms - wire_ms
 -- column: communicate_ms ms; events: time within communicate and allreduce events; estimate: wire_ms
--- column: payload_bytes bytes; payload that the worker sends and receives in the step; null without traffic of the worker
+-- column: payload_bytes bytes; payload that the worker sends and receives in the step; null without traffic of the worker, and where captures that are cut short end before the step does
 -- column: overlap_bytes bytes; part of it during its computation; null for estimates
 -- column: overlap_share share; overlap_bytes over payload_bytes; null for estimates
 -- column: wire_ms ms; base windows of the step in which a flow of the worker moves payload, from threshold_gbit_per_s on; null as payload_bytes
@@ -19,7 +19,8 @@
 -- column: threshold_gbit_per_s Gbit/s; the least rate of a flow in a window that counts in wire_ms and overlap_ms
 -- Bytes decide what is hidden: control messages are in almost every window, and few bytes. A base window belongs to
 -- where its middle is; times at which several events run count once. There is no traffic of a worker whose label is no
--- host's. Payload that was in a buffer when the sender's step ended is sent in its next step, and hidden there.
+-- host's. A flow is seen until the longer one of its two hosts' captures ends; one that is not cut short ends after all
+-- steps. Payload that was in a buffer when the sender's step ended is sent in its next step, and hidden there.
 WITH activity AS MATERIALIZED (
     FROM host_activity(least_gbit_per_s := $least_gbit_per_s)
 ), windows AS (
@@ -112,10 +113,23 @@ WITH activity AS MATERIALIZED (
     SELECT run_id, host_ip, any_value(threshold_gbit_per_s) AS threshold_gbit_per_s
     FROM activity
     GROUP BY run_id, host_ip
+), capture_ends AS (  -- null: not cut short
+    SELECT run_id, vantage_ip AS host_ip, CASE WHEN bool_or(status <> 'complete') THEN max(last_ns) END AS cut_ns
+    FROM captures
+    WHERE vantage_ip IS NOT NULL
+    GROUP BY run_id, vantage_ip
+), seen_until AS (
+    SELECT a.run_id, a.host_ip, greatest(a.cut_ns, min(b.cut_ns)) AS seen_ns
+    FROM capture_ends AS a
+    LEFT JOIN capture_ends AS b ON b.run_id = a.run_id AND b.host_ip <> a.host_ip
+    WHERE a.cut_ns IS NOT NULL
+    GROUP BY a.run_id, a.host_ip, a.cut_ns
+    HAVING count(b.cut_ns) > 0 OR count(b.host_ip) = 0  -- else the others have all of its flows
 ), measured AS (
     SELECT run_id, worker, step, (end_ns - start_ns) / 1e6 AS step_ms, p.compute_ms, p.communicate_ms,
-           CASE WHEN host_ip IS NOT NULL AND window_ns IS NOT NULL THEN coalesce(wire_ms, 0) END AS wire_ms, overlap_ms,
-           CASE WHEN host_ip IS NOT NULL AND window_ns IS NOT NULL THEN coalesce(payload_bytes, 0) END AS payload_bytes,
+           host_ip IS NOT NULL AND window_ns IS NOT NULL AND end_ns <= coalesce(seen_ns, end_ns) AS is_seen,
+           CASE WHEN is_seen THEN coalesce(wire_ms, 0) END AS wire_ms, overlap_ms,
+           CASE WHEN is_seen THEN coalesce(payload_bytes, 0) END AS payload_bytes,
            overlap_bytes, window_ns / 1e6 AS window_ms, p.compute_ms IS NOT NULL AS by_events, threshold_gbit_per_s
     FROM steps
     LEFT JOIN phases AS p USING (run_id, worker, step)
@@ -124,6 +138,7 @@ WITH activity AS MATERIALIZED (
     LEFT JOIN wire USING (run_id, worker, step)
     LEFT JOIN volumes USING (run_id, host_ip, step)
     LEFT JOIN limits USING (run_id, host_ip)
+    LEFT JOIN seen_until USING (run_id, host_ip)
 )
 SELECT run_id, worker, step, CASE WHEN by_events THEN 'events' ELSE 'estimate' END AS measured_by, step_ms,
        CASE WHEN by_events THEN compute_ms WHEN wire_ms IS NOT NULL THEN greatest(step_ms - wire_ms, 0) END AS compute_ms,

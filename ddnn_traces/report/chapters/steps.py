@@ -114,14 +114,29 @@ def overlap(section: Section, frame: pl.DataFrame) -> None:
         else f"{span(known['overlap_share'], percent)} of its bytes are sent or received during its computation, by "
         f"the intervals of {counted(known['run_id'].n_unique(), 'run')}"
     )
-    on_wire = span(frame["wire_share_of_step"].drop_nulls(), percent)
-    section.headline = f"A worker communicates in {on_wire} of a step; {measured}."
+    on_wire = _typical(frame["wire_share_of_step"].drop_nulls())
+    logged = frame.drop_nulls("logged_communicate_share")
+    by_log = (
+        "No program logs when it communicates"
+        if logged.is_empty()
+        else f"By the programs' logs a host communicates in {_typical(logged['logged_communicate_share'])} of a "
+        f"step ({counted(logged['run_id'].n_unique(), 'run')})"
+    )
+    unseen = int((frame["steps"] - frame["captured_steps"]).sum())
+    left_out = f" (without {counted(unseen, 'step')} of a host that no capture covers)" if unseen else ""
+    section.headline = f"{by_log}; its bytes move on the wire in {on_wire} of a step{left_out}; {measured}."
     caption = (
         "Means of a worker's steps. Where a program states when it computes, overlap is measured; elsewhere "
-        "communication is taken to be the time with payload on the wire, and the rest computation. Windows with less "
-        "than a hundredth of the fastest window's rate are not communication."
+        "the time without payload on the wire is taken to be computation. Windows with less than a hundredth of the "
+        "fastest window's rate are not communication. A program that communicates also waits, so that its log has more "
+        "communication than the wire shows."
     )
     section.figure(wire.overlap_shares, drawable, caption, parts=[section.part(drawable, frame)])
+
+
+def _typical(shares: pl.Series) -> str:
+    """The median share, and the smallest and the largest."""
+    return f"{percent(number_of(shares.median()))} (median; {span(shares, percent)})"
 
 
 @chapter.section("stragglers", "Stragglers and their cost", Source("straggler_summary"), finding="Slowest worker")
