@@ -288,8 +288,8 @@ class Section:
         shown, total: numbers, or rows, whose different values of the columns `by` count. query: which has all, where
         that is not the section's.
         """
-        numbers = (rows if isinstance(rows, int) else rows.select(by).n_unique() for rows in (shown, total))
-        return _part(*numbers, noun, "drawn", query or self.source.query)
+        here, there = (rows if isinstance(rows, int) else rows.select(by).n_unique() for rows in (shown, total))
+        return _part(here, there, noun, "drawn", query or self.source.query)
 
     def table(
         self, frame: pl.DataFrame, columns: Sequence[Column], caption: str, source: Source | None = None,
