@@ -57,7 +57,7 @@ def step_volume_fit(frame: pl.DataFrame) -> alt.TopLevelMixin:
     color = alt.Color("framework_backend:N", title=title, scale=frameworks)
     shape = alt.Shape("framework_backend:N", title=title, scale=alt.Scale(domain=frameworks.domain, range=style.SHAPES))
 
-    def panel(workers: int | None, rows: pl.DataFrame) -> alt.TopLevelMixin:
+    def panel(workers: int | None, rows: pl.DataFrame) -> alt.LayerChart | alt.FacetChart:
         base = style.data_chart(rows).encode(
             x=x, tooltip=style.tips(
                 ("framework_backend:N", "framework and backend"), ("topology:N", "topologies"), ("runs:Q", "runs"),

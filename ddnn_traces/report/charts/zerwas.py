@@ -243,8 +243,8 @@ def volume_by_model(frame: pl.DataFrame) -> alt.TopLevelMixin:
 
     of_topologies = shown.group_by("topology", maintain_order=True)
     panels_of = [panel(topology or "topology unknown", rows) for (topology,), rows in of_topologies]
-    chart: alt.ConcatChart = alt.concat(*panels_of, columns=3, spacing={"row": 26, "column": 26})
-    chart = chart.resolve_scale(xOffset="independent")
+    panels = alt.concat(*panels_of, columns=3, spacing={"row": 26, "column": 26})
+    chart: alt.ConcatChart = panels.resolve_scale(xOffset="independent")
     return chart
 
 
