@@ -14,6 +14,7 @@ import polars as pl
 import vl_convert
 
 from ddnn_traces import regression
+from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import StoredViews
 from ddnn_traces.regression.results import generated
 from ddnn_traces.report.charts import style
@@ -79,6 +80,13 @@ class Results:
             params = {**source.params, **self._params.get(source.query, {})}
             self._frames[source.command] = self._dataset.query(source.query, **params)
         return self._frames[source.command]
+
+    @cached_property
+    def faults(self) -> dict[str, pl.DataFrame]:
+        """The offending rows of each data check that has any, as of the command check."""
+        checks.store_inputs(self._stored)
+        rows = {name: pl.DataFrame(table) for name, table in checks.run_checks(self._dataset).items()}
+        return {name: frame for name, frame in rows.items() if not frame.is_empty()}
 
     @cached_property
     def fit(self) -> Regression:

@@ -18,7 +18,8 @@ appendix = Chapter("appendix", "Appendix")
 @chapter.section("losses", "Packets that the captures lack", Source("run_capture_loss"), finding="Captures", draws=())
 def losses(section: Section, frame: pl.DataFrame) -> None:
     runs = section.rows(Source("run_overview"))
-    section.headline = f"{_lost(section, frame)}; {_partly_read(section, runs)}; {_in_flows(section)}{_offload(runs)}."
+    said = [_lost(section, frame), _partly_read(section, runs), _checked(section), _in_flows(section) + _offload(runs)]
+    section.headline = f"{'; '.join(said)}."
     if note := section.results.synthetic_sentence:
         section.headline = f"{note} {section.headline}"
 
@@ -54,13 +55,34 @@ def _partly_read(section: Section, runs: pl.DataFrame) -> str:
     source = Source("partial_captures")
     partial = section.rows(source)
     if partial.is_empty():
-        return "every capture file is complete"
+        return "no capture file that is here is cut short or corrupt"
     columns = [
         texts("run", "run_id"), texts("file", "capture_id"), texts("status", "status"),
         texts("problem", "status_detail"), numbers("packets read", "records", count),
     ]  # fmt: skip
     section.table(partial, columns, "Partial captures: the packets that could be read are counted.", source, "file")
     return f"{partial.height:,} of {counted(int(runs['captures'].sum()), 'capture file')} could be read only in part"
+
+
+def _checked(section: Section) -> str:
+    """A table of what data checks find; what the headline says of it, and of what they could not examine."""
+    faults = section.results.faults
+    unchecked = section.rows(Source("unchecked"))
+    unseen = unchecked.filter(~pl.col("is_partial"))
+    left = f" (in {counted(unseen['run_id'].n_unique(), 'run')} not all checks have data)" if unseen.height else ""
+    if not faults:
+        return f"no data check finds anything{left}"
+    rows = pl.DataFrame(
+        {"check": name, "runs": frame["run_id"].n_unique(), "first": frame["run_id"].min(), "rows": frame.height}
+        for name, frame in faults.items()
+    )
+    columns = [
+        texts("check", "check", words), numbers("runs", "runs", count), texts("first of them", "first"),
+        numbers("rows", "rows", count),
+    ]  # fmt: skip
+    section.table(rows, columns, "What data checks find; `ddnn-traces check DATASET` has the rows.", noun="check")
+    named = ", ".join(f"{words(name)} in {counted(runs, 'run')}" for name, runs in rows["check", "runs"].iter_rows())
+    return f"data checks find {named}{left}"
 
 
 def _in_flows(section: Section) -> str:

@@ -1,0 +1,62 @@
+"""The line of the first screen about captures says what `check` finds, not only whether files are whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from datasets import write_dataset
+
+from ddnn_traces.query.checks import run_checks
+from ddnn_traces.report.chapters import trust
+from ddnn_traces.report.section import Results
+
+HOSTS = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
+
+
+def captures_line(folder: Path, captured: int, status: str = "complete") -> tuple[str, set[str]]:
+    """The headline for a run of three workers in a ring, of whose hosts so many were captured; the checks that find."""
+    flows: list[dict[str, Any]] = [
+        {"run_id": "r", "flow_id": place, "src_ip": host, "dst_ip": HOSTS[(place + 1) % 3], "wire_bytes": 100,
+         "packets": 1, "payload_bytes": 40, "first_seen_ns": 0, "last_seen_ns": 10}
+        for place, host in enumerate(HOSTS)
+    ]  # fmt: skip
+    here = HOSTS[:captured]
+    tables = {
+        "runs": pl.DataFrame({"run_id": ["r"], "workers": [3]}),
+        "hosts": pl.DataFrame(
+            {"run_id": "r", "host_ip": host, "label": f"worker-{place}", "role": "worker"}
+            for place, host in enumerate(HOSTS, 1)
+        ),
+        "flows": pl.DataFrame(flows),
+        "captures": pl.DataFrame(
+            {"run_id": "r", "capture_id": f"{host}.pcap", "vantage_ip": host, "records": 1, "status": status}
+            for host in here
+        ),
+        "capture_ledger": pl.DataFrame(
+            {"run_id": "r", "capture_id": f"{host}.pcap", "reason": "in_flows", "packets": 1, "wire_bytes": 100}
+            for host in here
+        ),
+    }
+    with write_dataset(folder, tables) as dataset:
+        found = {name for name, rows in run_checks(dataset).items() if rows.num_rows}
+        with Results(dataset) as results:
+            [section] = trust.chapter.sections(results, only=["losses"])
+    return section.headline, found
+
+
+def test_a_host_that_was_not_captured_is_said(tmp_path: Path) -> None:
+    """All files that are there are whole: that alone says nothing."""
+    headline, found = captures_line(tmp_path / "whole", captured=3)
+    assert "missing_worker" not in found and "missing worker" not in headline
+    headline, found = captures_line(tmp_path / "missing", captured=2)
+    assert "missing_worker" in found
+    assert "missing worker in 1 run" in headline
+    for name in found:
+        assert name.replace("_", " ") in headline
+
+
+def test_a_file_that_is_cut_short_is_said(tmp_path: Path) -> None:
+    headline, _ = captures_line(tmp_path / "cut", captured=3, status="truncated")
+    assert "3 of 3 capture files" in headline
