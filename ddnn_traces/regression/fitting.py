@@ -336,8 +336,8 @@ def _repeat_notes(points: pl.DataFrame, unit: str, formula: Formula) -> list[str
         "the runs of a cell are averaged" if unit == "cell" else "errors are clustered by cell, with Satterthwaite's df"
     )
     return [
-        f"{repeated.height} of {runs.height} runs are in {counted(cells, 'cell')} that are repeated (runs that agree "
-        f"in all that was set){alike}: {how}. The unit is the cell, n = {runs['cell'].n_unique()}."
+        f"{repeated.height} of {runs.height} runs are repeats, in {counted(cells, 'cell')} (whose runs agree in all "
+        f"that was set){alike}: {how}. The unit is the cell, n = {runs['cell'].n_unique()}."
     ]
 
 
@@ -405,6 +405,7 @@ def ols(
     coefficients = inference.coefficients_of(estimate, errors, _ROBUST, mixed)
     coefficients = tuple(replace(c, depends_on=unsettled.get(c.name, ())) for c in coefficients)
     tests = inference.term_tests(estimate, by_term, errors)
+    together = inference.joint_tests(estimate, columns, by_term, tests, errors)
     f_statistic, f_p_value = inference.whole_f(estimate)
     aic, bic = (None, None) if estimate.is_exact else estimate.information_criteria
     fitted_terms = [term.name for term in made.terms if any(column.term == term.name for column in kept)]
@@ -412,7 +413,7 @@ def ols(
     by = "cell" if is_repeated else "run"
     return OlsFit(
         coefficients=coefficients, tests=tests,
-        verdicts=verdicts(estimate, made, rows, dropped, by_term, coefficients, tests, errors, unsettled, by),
+        verdicts=verdicts(estimate, made, rows, dropped, by_term, coefficients, tests, errors, unsettled, by, together),
         crowded=tuple(crowded), notes=(*notes, *fit_notes(estimate, made, crowded, aliases, errors, by)),
         errors=errors, robust=_ROBUST, scatter_power=power, clusters=len(estimate.rows_of), df_resid=estimate.df_resid,
         r_squared=float(estimate.result.rsquared), adj_r_squared=float(estimate.result.rsquared_adj),

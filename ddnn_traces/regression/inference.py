@@ -26,6 +26,7 @@ from ddnn_traces.regression.results import (
     Coefficient,
     Excluded,
     GroupScatter,
+    JointTest,
     LeftOut,
     LogLog,
     Nested,
@@ -90,6 +91,41 @@ def term_tests(estimate: Estimate, by_term: Mapping[str, Share], errors: str) ->
     return tuple(found)
 
 
+#: Of a generalized VIF: the equivalent of a plain VIF of 10.
+INFLATED = 10**0.5
+
+
+def joint_tests(
+    estimate: Estimate, columns: Sequence[Column], by_term: Mapping[str, Share], tests: Sequence[TermTest], errors: str
+) -> tuple[JointTest, ...]:
+    """The joint test of terms that the rows separate poorly or not at all, each group once.
+
+    columns: the design's, with those that others span. A group is of terms with columns that the others of the group
+    span, and of all terms whose GVIF^(1/(2 df)) is above INFLATED.
+    """
+    from scipy import stats
+
+    groups: list[set[str]] = [
+        {term, *(carrier.term for alias in share.aliases for carrier in alias.carriers)} - {INTERCEPT}
+        for term, share in by_term.items()
+    ]
+    groups.append({test.term for test in tests if test.gvif_per_df is not None and test.gvif_per_df > INFLATED})
+    merged: list[set[str]] = []
+    for group in groups:
+        touching = [other for other in merged if other & group]
+        merged = [other for other in merged if not other & group] + [group.union(*touching)]
+    scatter = estimate.scatter(errors)
+    found = []
+    for group in (group for group in merged if len(group) > 1):
+        others, _ = split_aliased([column for column in columns if column.term not in group])
+        share = Share(tuple(others), len(estimate.columns) - len(others), 0, (), False)
+        f, df, denominator = (None, share.df, 0.0) if estimate.is_exact else _wald_f(estimate, scatter, share)
+        p = None if f is None else float(stats.f.sf(f, df, denominator))
+        names = tuple(term for term in by_term if term in group)
+        found.append(JointTest(names, f, df, denominator, p))
+    return tuple(found)
+
+
 def _own_directions(estimate: Estimate, share: Share) -> Vector:
     """Of U'y's coordinates, an orthonormal basis of the directions that the other terms do not span, as columns."""
     if not share.others:
@@ -121,7 +157,8 @@ def _wald_f(estimate: Estimate, scatter: Scatter, share: Share) -> tuple[float |
         return None, share.df, float(scatter.df)
     freedom = scatter.degrees(directions)
     denominator = freedom if scatter.own is None else freedom - count + 1
-    if denominator < 1 or (scatter.is_estimated and count > scatter.df):
+    least = 0.0 if count == 1 else 1 - 1e-9  # a t-test, as of the coefficient, has any degrees of freedom above 0
+    if denominator <= least or (scatter.is_estimated and count > scatter.df):
         return None, count, max(denominator, 0.0)
     block = directions.T @ scatter.covariance @ directions
     scale = np.sqrt(np.diag(block))

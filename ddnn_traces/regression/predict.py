@@ -39,6 +39,8 @@ from ddnn_traces.text import counted, nearest
 #: Draws of volume and step time for the interval of an hour, and their seed.
 DRAWS, SEED = 200_000, 0
 _MS_AN_HOUR = 3_600_000.0
+#: An interval of the step time whose ends differ by more times says nothing.
+_WIDEST = 3
 #: Columns of a model's size, one of which in a formula represents all.
 _ALL_SIZES = frozenset({*SIZES, "model_size_mb"})
 _POSITIVE = _ALL_SIZES | {"batch_size", "workers", "steps", "step_ms"}
@@ -80,9 +82,13 @@ def predict(
         found.append(step.times(_MS_AN_HOUR / job.step_ms, "hour"))
     else:
         hour, more, why = _hour(volume, times, job)
-        found += hour
-        warnings += more
-        notes += why
+        if more and not extrapolate and "implied_bytes" in volume.formula.left_names:
+            # the law tells the volume of what was never run, and not its time
+            notes.append(f"no step time and no volume of an hour: {'; '.join(more)}; give step_ms")
+        else:
+            found += hour
+            warnings += more
+            notes += why
     if warnings and not extrapolate:
         refused = _refused("not predicted, since the job differs from the runs:", warnings)
         raise PredictionError(f"{refused}\n--extrapolate shows the numbers anyway")
@@ -111,7 +117,8 @@ def _dependences(rows: pl.DataFrame, volume: _Point, job: Job) -> Iterator[str]:
     mean = volume.predicted("step", "bytes")
     for name in robustness.ATTRIBUTES:
         known = volume.rows[name].drop_nulls() if name in volume.rows.columns else pl.Series()
-        if name in volume.formula.names or known.n_unique() < 2 or job.values.get(name) is None:
+        by_law = name == "workers" and "implied_bytes" in volume.formula.left_names
+        if name in volume.formula.names or by_law or known.n_unique() < 2 or job.values.get(name) is None:
             continue
         longer = robustness.with_attributes(volume.formula, (name,), volume.rows)
         try:
@@ -147,6 +154,12 @@ def _hour(volume: _Point, times: pl.DataFrame, job: Job) -> tuple[list[Predicted
         step_time = time.predicted("step_time", "ms")
     except (PredictionError, RegressionError) as error:
         return [], [], [f"no volume of an hour, for the step time {str(error).replace(chr(10), ' ')}; give step_ms"]
+    if step_time.low is not None and step_time.high is not None and step_time.high > _WIDEST * step_time.low:
+        return [], [], [
+            f"no step time and no volume of an hour: the step time of such a run lies between {step_time.low:,.0f} and "
+            f"{step_time.high:,.0f} ms (95%), whose ends differ by more than {_WIDEST} times; give step_ms, or a "
+            "--formula with what the step time depends on (delay_ms, bandwidth_mbit, loss_pct)"
+        ]  # fmt: skip
     step = volume.predicted("step", "bytes")
     hour = Predicted("hour", "bytes", step.estimate * _MS_AN_HOUR / step_time.estimate, *(None,) * 4, "ratio")
     warnings = [f"step time: {warning}" for warning in time.warnings if warning not in volume.warnings]
@@ -451,13 +464,22 @@ def _described(rows: pl.DataFrame, formula: Formula, job: Job) -> dict[str, Any]
             continue
         if name not in _attributes(rows):
             raise UsageError(f"{name} is not an attribute of the runs; {nearest(name, _attributes(rows))}")
-        values[name] = _number(name, value) if rows[name].dtype.is_numeric() else str(value)
+        values[name] = _value(name, value, rows[name].dtype)
     missing = sorted(formula.right_names - values.keys())
     if missing:
         raise UsageError(
             f"the formula {formula.text} needs the job's {', '.join(missing)}; give them, or another formula"
         )
     return values
+
+
+def _value(name: str, value: Any, of_runs: pl.DataType) -> Any:
+    """The value in the type that the runs have. Raises UsageError."""
+    if of_runs == pl.Boolean:
+        if str(value).lower() not in ("true", "false"):
+            raise UsageError(f"{name} = {value}: give true or false")
+        return str(value).lower() == "true"
+    return _number(name, value) if of_runs.is_numeric() else str(value)
 
 
 def _number(name: str, value: Any) -> float:
@@ -531,7 +553,9 @@ def _differences(rows: pl.DataFrame, formula: Formula, values: Mapping[str, Any]
     """
     found = []
     used = formula.right_names | (_ALL_SIZES if formula.right_names & _ALL_SIZES else set())
-    for name in sorted(set(values) - used):
+    if "implied_bytes" in formula.left_names:
+        used |= {"workers"}
+    for name in sorted(set(values) - used - {"law_factor"}):
         known, value = rows[name].drop_nulls(), values[name]
         if known.is_empty():
             found.append(f"the runs have no {name}, which is not in the formula")
@@ -552,10 +576,17 @@ def _unused_notes(rows: pl.DataFrame, formula: Formula, values: Mapping[str, Any
     notes = []
     unused = [
         f"{name} (the runs have {_range(rows, name)})" if rows[name].drop_nulls().n_unique() > 1 else name
-        for name in sorted(set(values) - formula.right_names - {"workers"})
+        for name in sorted(set(values) - formula.right_names - {"workers", "law_factor"})
     ]
     if unused:
         notes.append(f"not in the formula, and so without effect: {', '.join(unused)}")
+    if "implied_bytes" in formula.left_names:
+        if "workers" in values and values["workers"] not in rows["workers"].to_list():
+            notes.append(
+                f"no run has {plain(values['workers'])} workers: they enter by the law of the collective, "
+                f"{plain(values['law_factor'])} model sizes a step"
+            )
+        return notes
     has_workers = "workers" in rows.columns and "workers" not in formula.right_names
     if has_workers and rows["workers"].drop_nulls().n_unique() > 1:
         notes.append(f"the runs have {_range(rows, 'workers')} workers, not in the formula")

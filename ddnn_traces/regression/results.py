@@ -119,10 +119,22 @@ class TermTest:
 
 
 @dataclass(frozen=True)
+class JointTest:
+    """The joint test of terms that the rows separate poorly or not at all."""
+
+    terms: tuple[str, ...]
+    f: float | None
+    df: int
+    df_denominator: float
+    p_value: float | None
+
+
+@dataclass(frozen=True)
 class TermVerdict:
     """The conclusion about a term.
 
     significant: by the joint F-test; None where no test is possible, and where the conclusion is not established.
+    together: the terms that are significant with it, where the rows do not tell which of them is; empty elsewhere.
     depends_on: attributes that the formula lacks, and with one of which the conclusion changes (Refit).
     """
 
@@ -131,6 +143,7 @@ class TermVerdict:
     significant: bool | None
     sentence: str
     depends_on: tuple[str, ...] = ()
+    together: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

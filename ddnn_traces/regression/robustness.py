@@ -9,13 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import combinations
 
 import polars as pl
 
 from ddnn_traces.errors import RegressionError
 from ddnn_traces.regression.design import MIN_RUNS, RUN
 from ddnn_traces.regression.formula import INTERCEPT, Formula
-from ddnn_traces.regression.results import Change, Coefficient, OlsFit, Refit, TermVerdict, first_names, p_text, plain
+from ddnn_traces.regression.results import (
+    ALPHA,
+    Change,
+    Coefficient,
+    OlsFit,
+    Refit,
+    TermVerdict,
+    first_names,
+    p_text,
+    plain,
+)
 from ddnn_traces.text import counted, digits
 
 #: Attributes of a run. The model's name is not among them: it stands for its size.
@@ -43,7 +54,39 @@ def refits(
     differing = [name for name in lacking if rows[name].drop_nulls().n_unique() > 1]
     found = tuple(_refit(rows, formula, (name,), fit, ols) for name in differing)
     without_effect = tuple(refit.attribute for refit in found if refit.reason is None and not refit.changes)
-    return (*found, _refit(rows, formula, without_effect, fit, ols)) if len(without_effect) > 1 else found
+    if len(without_effect) > 1:
+        found = (*found, _refit(rows, formula, without_effect, fit, ols))
+    return (*found, *_interactions(rows, formula, fit, ols))
+
+
+def _interactions(
+    rows: pl.DataFrame, formula: Formula, fit: OlsFit, ols: Callable[[pl.DataFrame, str], OlsFit]
+) -> Iterator[Refit]:
+    """The fit with the interaction of each two factors of the formula, where it is significant (Bonferroni).
+
+    A factor without an effect on average may have opposite ones at the levels of another: its verdict of insignificance
+    then depends on the interaction.
+    """
+    names = [verdict.term for verdict in fit.verdicts if verdict.estimable and verdict.term.startswith("C(")]
+    pairs = list(combinations((name for name in names if ":" not in name), 2))
+    judged = {verdict.term: verdict for verdict in fit.verdicts}
+    for pair in (pair for pair in pairs if any(judged[name].significant is False for name in pair)):
+        term = ":".join(pair)
+        if term in judged or ":".join(reversed(pair)) in judged:
+            continue
+        try:
+            after = ols(rows, f"{formula.text} + {term}")
+        except RegressionError:
+            continue
+        p_value = next((test.p_value for test in after.tests if test.term == term), None)
+        if p_value is None or p_value >= ALPHA / len(pairs):
+            continue
+        changes = tuple(
+            Change(name, _judged(judged[name], fit), f"differs by the other ({p_text(p_value)})")
+            for name in pair
+            if judged[name].significant is False
+        )
+        yield Refit(term, (), f"{formula.text} + {term}", changes)
 
 
 def _refit(
@@ -162,7 +205,7 @@ def notes(found: tuple[Refit, ...]) -> list[str]:
             said.append(f"{values} is not in the formula; with it these change and are not established: {changed}.")
     same = [refit.attribute for refit in found if refit.reason is None and not refit.changes and refit.values]
     if same:
-        together = any(not refit.values and not refit.changes and refit.reason is None for refit in found)
+        together = any(" + " in refit.attribute and not refit.changes and refit.reason is None for refit in found)
         said.append(
             f"The runs also differ in {', '.join(same)}, which the formula lacks: with any one of them in it"
             f"{', or all,' if together else ''} no conclusion changes."

@@ -109,11 +109,7 @@ def _single_run(run: SingleRun) -> str:
 
 def summary(regression: Regression) -> str:
     """The number of rows and the quality of the fit, in one line."""
-    count = counted(regression.runs, "run")
-    if regression.clusters:
-        count += f" in {counted(regression.clusters, 'cell')}"
-    if regression.grain == "step":
-        count = f"{counted(regression.rows, 'step')} of {count}"
+    count = units(regression)
     if regression.r_squared is None or regression.adj_r_squared is None:
         return count
     parts = [count, f"R2 = {regression.r_squared:.6f}", f"adjusted R2 = {regression.adj_r_squared:.6f}"]
@@ -124,6 +120,14 @@ def summary(regression: Regression) -> str:
         name = VOLUMES.get(regression.left, regression.left)
         parts.append(f"correlation of model size with {name} {regression.correlation:.3f}")
     return ", ".join(parts)
+
+
+def units(regression: Regression) -> str:
+    """The rows, runs and cells of the fit."""
+    count = counted(regression.runs, "run")
+    if regression.clusters:
+        count += f" in {counted(regression.clusters, 'cell')}"
+    return f"{counted(regression.rows, 'step')} of {count}" if regression.grain == "step" else count
 
 
 def _amount(of: str, value: float) -> str:
@@ -216,7 +220,11 @@ def _coefficient_row(regression: Regression, coefficient: Coefficient, errors: S
 def term_table(regression: Regression) -> Table:
     columns = ("term", "F", "df", "p", "conclusion", "GVIF^(1/(2 df))")
     answers = {
-        verdict.term: "not established" if verdict.depends_on else _ANSWERS[verdict.significant]
+        verdict.term: "not established"
+        if verdict.depends_on
+        else "not separable"
+        if verdict.together
+        else _ANSWERS[verdict.significant]
         for verdict in regression.verdicts
     }
     rows = tuple(
@@ -428,7 +436,7 @@ def _paper_term(regression: Regression, names: tuple[str, ...]) -> str:
     verdict = next((verdict for verdict in regression.verdicts if verdict.term in names), None)
     if verdict is None:
         return "not in the formula"
-    if not verdict.estimable or verdict.depends_on:
+    if not verdict.estimable or verdict.depends_on or verdict.together:
         return verdict.sentence
     result = {True: "significant", False: f"insignificant at alpha = {ALPHA}", None: "not tested"}[verdict.significant]
     if verdict.term in SIZES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -17,6 +17,7 @@ from ddnn_traces.regression.results import (
     SIZES,
     VOLUMES,
     Coefficient,
+    JointTest,
     SingleRun,
     TermTest,
     TermVerdict,
@@ -41,12 +42,13 @@ def not_estimable(term: str, reason: str) -> TermVerdict:
 def verdicts(
     estimate: Estimate, design: Design, rows: pl.DataFrame, dropped: Mapping[str, str], by_term: Mapping[str, Share],
     coefficients: Sequence[Coefficient], tests: Iterable[TermTest], errors: str,
-    unsettled: Mapping[str, tuple[str, ...]], by: str = "run",
+    unsettled: Mapping[str, tuple[str, ...]], by: str = "run", together: Sequence[JointTest] = (),
 ) -> tuple[TermVerdict, ...]:  # fmt: skip
     """The verdict on every term of the design, in the words of Zerwas et al., section VI.
 
     dropped: the terms without a column in the fit, with the reason. by_term, tests: of the other terms. unsettled: of
     terms and coefficients, the attributes on which their conclusions depend. by: what is independent, run or cell.
+    together: tests of terms that the rows separate poorly or not at all, of which no one is called insignificant.
     """
     test_of = {test.term: test for test in tests}
     alone = "row" if errors == "hc3" else by
@@ -78,7 +80,21 @@ def verdicts(
                 unsettled.get(term.name, ()),
             ).verdict()
         )
-    return tuple(found)
+    return tuple(_with_others(verdict, together) for verdict in found)
+
+
+def _with_others(verdict: TermVerdict, together: Sequence[JointTest]) -> TermVerdict:
+    """The verdict, and that on the term with those that it cannot be told from, where alone it is not significant."""
+    joint = next((test for test in together if verdict.term in test.terms), None)
+    if joint is None or verdict.depends_on or verdict.significant or joint.f is None or joint.p_value is None:
+        return verdict
+    names = " and ".join(joint.terms)
+    test = f"joint F({joint.df}, {degrees(joint.df_denominator)}) = {digits(joint.f, 4)}, {p_text(joint.p_value)}"
+    if joint.p_value >= ALPHA:
+        return replace(verdict, sentence=f"{verdict.sentence}; {names} together: insignificant, too ({test})")
+    own = verdict.sentence.replace("statistically insignificant", "what it adds to the others is not significant")
+    sentence = f"{names} together: significant, but not separable ({test}); {own}"
+    return replace(verdict, significant=None, sentence=sentence, together=joint.terms)
 
 
 @dataclass(frozen=True)

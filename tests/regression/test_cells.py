@@ -46,7 +46,7 @@ def test_repeats_are_averaged_and_the_fit_is_that_of_the_means_by_hand() -> None
     for mine, other in zip(result.coefficients, by_hand.coefficients, strict=True):
         assert (mine.estimate, mine.std_error) == pytest.approx((other.estimate, other.std_error), rel=1e-9)
     assert "60 runs in 12 cells" in result.summary()
-    assert noted(result, "60 of 60 runs are in 12 cells that are repeated", "by 1.00 within a cell", "n = 12")
+    assert noted(result, "60 of 60 runs are repeats, in 12 cells", "by 1.00 within a cell", "n = 12")
 
 
 def false_findings(count: int, unit: str) -> float:
@@ -78,7 +78,7 @@ def test_without_repeats_both_units_are_the_same_fit() -> None:
     cell, run = fit(rows, PLAIN), fit(rows, PLAIN, unit="run")
     assert cell.coefficients == run.coefficients
     assert "12 runs in 12 cells" in cell.summary()
-    assert not noted(cell, "repeated")
+    assert not noted(cell, "repeats")
 
 
 def test_steps_are_clustered_by_cell() -> None:

@@ -505,7 +505,7 @@ def test_scatter_of_the_step_time_that_changes_is_noted() -> None:
     rng = np.random.default_rng(1)
     rows = copies(5)
     even = rows.with_columns(step_ms=40 * pl.Series(np.exp(0.1 * rng.standard_normal(rows.height))))
-    noise = rows["model_bytes"] / 1e8 * pl.Series(rng.standard_normal(rows.height))
+    noise = rows["model_bytes"] / 3e8 * pl.Series(rng.standard_normal(rows.height))
     growing = rows.with_columns(step_ms=40 * noise.exp())
     start = "step time: the scatter of np.log(step_ms) changes with the terms"
     assert [any(note.startswith(start) for note in predicted(each).notes) for each in (even, growing)] == [False, True]
@@ -562,3 +562,40 @@ def test_the_paper_s_scenarios_predict_and_refuse(command: RunCommand, tmp_path:
 
 def test_errors_are_the_project_s() -> None:
     assert issubclass(PredictionError, DdnnTracesError)
+
+
+# --- conditions
+
+
+def test_a_setting_that_is_true_or_false_is_taken() -> None:
+    rows = ROWS.with_columns(offload=pl.Series([True, False, False, True] * 4))
+    for value in (True, "True", "false"):
+        assert predicted(rows, offload=value).of("step") is not None
+    with pytest.raises(UsageError, match="offload = maybe: give true or false"):
+        predicted(rows, offload="maybe")
+
+
+def test_a_step_time_whose_interval_says_nothing_is_refused_with_the_reason() -> None:
+    rng = np.random.default_rng(3)
+    rows = ROWS.with_columns(step_ms=100 * pl.Series(np.exp(1.0 * rng.standard_normal(16))))
+    prediction = predicted(rows)
+    assert prediction.of("step_time") is None and prediction.of("hour") is None
+    assert any("differ by more than 3 times; give step_ms" in note for note in prediction.notes)
+    assert predicted(rows, step_ms=50.0).of("hour") is not None
+
+
+def test_workers_that_were_never_run_are_predicted_by_the_law() -> None:
+    """Rings of 2 and 4 workers by their law; 5 workers send 8 model sizes."""
+    factor = pl.when(pl.int_range(16) % 2 == 0).then(6.0).otherwise(2.0)
+    rows = ROWS.with_columns(
+        topology=pl.lit("ring"), law_factor=factor, workers=pl.when(factor == 6).then(4).otherwise(2)
+    )
+    rows = rows.with_columns(implied_bytes=pl.col("model_bytes") * 1.04 * (1 + 1e-4 * (pl.int_range(16) % 3)))
+    rows = rows.with_columns(step_bytes=pl.col("implied_bytes") * pl.col("law_factor"))
+    prediction = predicted(rows, None, workers=5, law_factor=8.0)
+    assert prediction.warnings == ()
+    assert number(prediction, "step").estimate == pytest.approx(8 * 1.04 * 25e6, rel=1e-3)
+    assert prediction.of("hour") is None, "the law tells no time"
+    assert any("no run has 5 workers: they enter by the law" in note for note in prediction.notes)
+    with pytest.raises(PredictionError, match="no law is known of the volume of ring among 5 workers"):
+        predicted(rows, None, workers=5)

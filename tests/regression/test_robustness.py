@@ -164,7 +164,7 @@ def designs(draw: st.DrawFn) -> pl.DataFrame:
 
 #: A kind of conclusion, and the words that state it.
 CLAIMS = {
-    "no estimate": r"cannot be estimated|cannot be separated from",
+    "no estimate": r"cannot be estimated|cannot be separated from|not separable",
     "open": r"not established",
     "not tested": r"not tested",
     "insignificant": r"\binsignificant\b",
@@ -247,3 +247,115 @@ def test_of_null_data_no_framework_is_called_significant_and_insignificant() -> 
         )  # fmt: skip
         result = as_paper(rows)
         assert all(len(kinds) == 1 for kinds in claims(result).values()), claims(result)
+
+
+# --- terms that cannot be told apart, and effects that differ
+
+
+def test_two_sizes_that_cannot_be_separated_are_reported_as_one() -> None:
+    """Nearly the same column twice, with a large effect: neither alone is insignificant."""
+    rng = np.random.default_rng(8)
+    twin = pl.col("model_bytes") * (1 + 0.0005 * pl.Series(rng.standard_normal(24)))
+    rows = noisy_runs().with_columns(law_bytes=twin)
+    result = fit(rows, "step_bytes ~ model_bytes + law_bytes", "classic")
+    for term in ("model_bytes", "law_bytes"):
+        found = next(v for v in result.verdicts if v.term == term)
+        assert found.significant is None
+        assert found.sentence.startswith(
+            "model_bytes and law_bytes together: significant, but not separable (joint F(2, 21)"
+        )
+        assert "statistically insignificant" not in found.sentence
+    exact = fit(
+        rows.with_columns(law_bytes=2 * pl.col("model_bytes")), "step_bytes ~ model_bytes + law_bytes", "classic"
+    )
+    assert [v.significant for v in exact.verdicts] == [None, None]
+    assert all("together: significant, but not separable (joint F(1, 22)" in v.sentence for v in exact.verdicts)
+
+
+def test_terms_without_an_effect_are_insignificant_together_too() -> None:
+    rng = np.random.default_rng(8)
+    twins = {"a": pl.Series(rng.standard_normal(24))}
+    rows = noisy_runs().with_columns(**twins).with_columns(b=pl.col("a") + 0.001 * pl.Series(rng.standard_normal(24)))
+    result = fit(rows, PAPER_FORMULA + " + a + b", "classic")
+    for term in ("a", "b"):
+        found = next(v for v in result.verdicts if v.term == term)
+        assert found.significant is False
+        assert "a and b together: insignificant, too" in found.sentence
+
+
+def test_opposite_effects_are_not_called_insignificant() -> None:
+    """A framework halves the volume at one batch size and adds 40% at the other: on average it has no effect."""
+    effect = (
+        pl.when(pl.col("framework_backend") != "torch-gloo").then(1.0)
+        .when(pl.col("batch_size") == 32).then(0.6).otherwise(1.4)
+    )  # fmt: skip
+    rows = noisy_runs().with_columns(step_bytes=6.0 * pl.col("model_bytes") * effect + 1e5 * (pl.int_range(24) % 5))
+    rows = rows.drop("topology")
+    formula = "np.log(step_bytes) ~ np.log(model_bytes) + C(framework_backend) + C(batch_size)"
+    result = fit(rows, formula)
+    interaction = "C(framework_backend):C(batch_size)"
+    assert depends(result)[FRAMEWORK] == (interaction,)
+    assert verdict(result, FRAMEWORK) == (True, None)
+    without = fit(noisy_runs(), formula)
+    assert not any(":" in refit.attribute for refit in without.refits)
+
+
+# --- no contradiction in a text
+
+
+def contradictions(result: Regression) -> list[str]:
+    """Terms of which the text says both that they are significant and that they are not."""
+    text = FORMATS["text"](result, True)
+    found = []
+    for verdict_ in result.verdicts:
+        (said,) = (line for line in text.splitlines() if line.startswith(f"{verdict_.term}: "))
+        is_found = bool(re.search(r": significant(:| at alpha| \()", said)) or "together: significant," in said
+        if is_found and "statistically insignificant" in said:
+            found.append(said)
+        own = [c for c in result.coefficients if c.term == verdict_.term]
+        if "statistically insignificant" in said and len(own) == 1 and own[0].told_apart and own[0].is_significant:
+            test = next(test for test in result.tests if test.term == verdict_.term)
+            if test.df == 1 and not test.untested:
+                found.append(f"{said} beside p = {own[0].p_value}")
+        if verdict_.significant is False and verdict_.depends_on:
+            found.append(said)
+    return found
+
+
+def random_design(seed: int) -> pl.DataFrame:
+    """Few to many runs with random levels, repeats, collinear sizes, effects and scatter."""
+    rng = np.random.default_rng([36, seed])
+    count = int(rng.integers(5, 40))
+    size = rng.choice(SIZES_OF_RUNS, count)
+    framework = rng.choice(["a", "b", "c"][: int(rng.integers(1, 4))], count)
+    topology = np.where(rng.random(count) < rng.choice([0.0, 0.5, 1.0]), framework, rng.choice(["ring", "star"], count))
+    batch = rng.choice([32, 64], count)
+    volume = (
+        size
+        * 6
+        * np.exp(
+            rng.choice([0, 0.1, 1]) * (framework == "a") * np.where(rng.random() < 0.5, 1, batch / 32 - 1.5)
+            + rng.choice([1e-4, 0.01, 0.3]) * rng.standard_normal(count)
+        )
+    )
+    return pl.DataFrame(
+        {
+            "run_id": [f"r{i}" for i in range(count)], "model_bytes": size, "step_bytes": volume,
+            "framework_backend": framework, "batch_size": batch, "topology": topology,
+            "delay_ms": rng.choice([0.0, 10.0], count),
+            "nominal_bytes": size * (1 + rng.choice([0.0, 1e-3, 0.5]) * rng.random(count)),
+        }
+    )  # fmt: skip
+
+
+SIZES_OF_RUNS = (1e6, 4e6, 12e6, 40e6)
+DESIGNS = (
+    PAPER_FORMULA,
+    "np.log(step_bytes) ~ np.log(model_bytes) + np.log(nominal_bytes) + C(framework_backend) + C(topology)",
+)
+
+
+@pytest.mark.parametrize("seeds", [range(8), pytest.param(range(8, 1008), marks=pytest.mark.long)], ids=["few", "1000"])
+def test_no_text_of_a_random_design_contradicts_itself(seeds: range) -> None:
+    found = {seed: contradictions(fit(random_design(seed), DESIGNS[seed % 2])) for seed in seeds}
+    assert {seed: said for seed, said in found.items() if said} == {}

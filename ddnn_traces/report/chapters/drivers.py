@@ -81,7 +81,7 @@ def drivers(section: Section, _: pl.DataFrame) -> None:
     without_size = " No run declares the size of its model (model_bytes in a run.toml), so it is not among them."
     section.headline = (
         f"The attributes of the runs explain {percent(fit.r_squared or 0)} of the variance of the volume of a "
-        f"step over {counted(fit.rows, 'run')}{correlation}.{'' if fit.size_column else without_size} "
+        f"step over {sentences.units(fit)}{correlation}.{'' if fit.size_column else without_size} "
         f"{fit.synthetic or ''}"
     ).rstrip()
     for chart, points, caption in residual_charts(fit):
@@ -113,14 +113,15 @@ def residual_charts(fit: Regression) -> list[tuple[regression.OfResiduals, pl.Da
             "Studentized residuals in order against the quantiles of a normal distribution: normal residuals lie on "
             "the line. Runs that determine a coefficient alone are left out."
         )
-        found.append((regression.regression_quantiles, points, caption + drawn))
+        of_fit = points.unique("cell", maintain_order=True) if fit.unit == "cell" and fit.grain == "run" else points
+        found.append((regression.regression_quantiles, of_fit, caption + drawn))
     return found
 
 
 def _fit_tables(fit: Regression) -> list[Table]:
     """The coefficients, and the joint test of each term."""
     caption = (
-        f"{fit.formula}, by ordinary least squares over {counted(fit.rows, 'run')}: R² {_r_squared(fit.r_squared)}, "
+        f"{fit.formula}, by ordinary least squares over {sentences.units(fit)}: R² {_r_squared(fit.r_squared)}, "
         f"adjusted R² {_r_squared(fit.adj_r_squared)}, {counted(fit.df_resid or 0, 'residual degree')} of freedom. "
         f"Intervals and p-values are by {ERRORS[fit.errors]} standard errors."
     )

@@ -1,0 +1,125 @@
+"""How often a regression finds what is not there, and what is, where runs are alike (docs/regression.md).
+
+python benchmarks/inference.py --sets 200
+
+Runs of two or three sizes, three frameworks and two batch sizes that follow the law of a ring of four. Kinds:
+`repeats`: 12 cells of 5 runs, the cells scatter by 1%, the runs of a cell by 0.1%. `mild repeats`: both by 0.5%.
+`unbalanced scatter`: one framework has 4 of 28 runs and 5 times the scatter. `length by framework`: a model size of
+start-up spread over 9 to 11 steps of one framework and 18 to 22 of the others. `steps`: a row a step, 8 of each of 24
+runs, which scatter by 1%.
+
+A finding is false where the verdict on framework or batch size is significant and neither has an effect. Power: of
+framework, where one framework sends 5% more. Coverage: of the size's exponent 1, and of the mean of a cell, by the
+interval for all such runs (prediction from the other cells).
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+
+import numpy as np
+import polars as pl
+
+from ddnn_traces.errors import PredictionError
+from ddnn_traces.regression import fit
+from ddnn_traces.regression.predict import predict
+from ddnn_traces.regression.results import Job
+
+FORMULA = "np.log(step_bytes) ~ np.log(model_bytes) + C(framework_backend) + C(batch_size)"
+FRAMEWORKS, BATCHES = ("gloo", "mpi", "grpc"), (32, 64)
+TERMS = ("C(framework_backend)", "C(batch_size)")
+KINDS = ("repeats", "mild repeats", "unbalanced scatter", "length by framework", "steps")
+STEPS = 8
+
+
+def draw(kind: str, effect: float, rng: np.random.Generator) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The rows of a kind, and the true logarithm of each cell's mean over that of the size.
+
+    effect: what the second framework sends more, as a logarithm.
+    """
+    sizes = (4e6, 40e6) if "repeats" in kind else (4e6, 12e6, 40e6, 100e6)
+    cells = list(itertools.product(sizes, FRAMEWORKS, BATCHES))
+    if kind == "unbalanced scatter":
+        of_wild = [cell for cell in cells if cell[1] == "mpi"][::2]
+        cells = [cell for cell in cells if cell[1] != "mpi"] + of_wild + [(12e6, "gloo", 32), (40e6, "grpc", 64)]
+    of_cells = {"repeats": 0.01, "mild repeats": 0.005, "steps": 0.01}.get(kind, 0.002)
+    of_runs = {"repeats": 0.001, "mild repeats": 0.005, "steps": 0.003}.get(kind, 0.0)
+    rows = []
+    for number, (size, framework, batch) in enumerate(cells):
+        scatter = of_cells * (5 if kind == "unbalanced scatter" and framework == "mpi" else 1)
+        mean = effect * (framework == "mpi") + scatter * rng.standard_normal()
+        steps = int(rng.integers(9, 12) if framework == "gloo" else rng.integers(18, 23))
+        if kind == "length by framework":
+            mean += np.log1p(1 / steps)
+        for repeat in range({"repeats": 5, "mild repeats": 5, "steps": STEPS}.get(kind, 1)):
+            run = f"r{number:02}" if kind == "steps" else f"r{number:02}-{repeat}"
+            rows.append(
+                {
+                    "run_id": run, "step": repeat, "model_bytes": size, "framework_backend": framework,
+                    "batch_size": batch, "topology": "ring", "workers": 4, "law_factor": 6.0, "steps": steps,
+                    "variant": f"{number}",
+                    "implied_bytes": size * np.exp(mean + of_runs * rng.standard_normal()), "mean": mean,
+                }
+            )  # fmt: skip
+    made = pl.DataFrame(rows).with_columns(step_bytes=pl.col("implied_bytes") * 6, step_ms=pl.lit(None, pl.Float64))
+    if kind != "length by framework":
+        made = made.drop("steps")
+    if kind != "steps":
+        made = made.drop("step")
+    return made.drop("mean"), made.select("run_id", "variant", "mean")
+
+
+def is_covered(rows: pl.DataFrame, truth: pl.DataFrame, rng: np.random.Generator) -> bool | None:
+    """Whether the interval for all such runs, from the other cells, holds the mean of a cell; None where refused."""
+    cell = truth["variant"][int(rng.integers(truth.height))]
+    mine, others = rows.filter(pl.col("variant") == cell), rows.filter(pl.col("variant") != cell)
+    names = ("model_bytes", "framework_backend", "batch_size", "topology", "workers", "law_factor")
+    job = Job({name: mine[name][0] for name in names}, step_ms=1.0)
+    mean = 6 * mine["model_bytes"][0] * np.exp(truth.filter(pl.col("variant") == cell)["mean"][0])
+    try:
+        step = predict(others, others, job, FORMULA, extrapolate=True).of("step")
+    except PredictionError:
+        return None
+    if step is None or step.mean_low is None or step.mean_high is None:
+        return None
+    return bool(step.mean_low <= mean <= step.mean_high)
+
+
+def judged(kind: str, sets: int) -> dict[str, float]:
+    """Shares over the data sets of a kind."""
+    false, found, slopes, means = [], [], [], []
+    for number in range(sets):
+        rng = np.random.default_rng([KINDS.index(kind), number])
+        rows, truth = draw(kind, 0.0, rng)
+        result = fit(rows, FORMULA)
+        significant = {verdict.term: verdict.significant for verdict in result.verdicts}
+        false += [significant[term] is True for term in TERMS]
+        slope = next(c for c in result.coefficients if c.name == "np.log(model_bytes)")
+        if slope.ci_low is not None and slope.ci_high is not None:
+            slopes.append(slope.ci_low <= 1 <= slope.ci_high)
+        if kind != "steps":
+            means.append(is_covered(rows, truth, rng))
+        with_effect, _ = draw(kind, np.log(1.05), np.random.default_rng([KINDS.index(kind), number, 1]))
+        verdicts = {verdict.term: verdict.significant for verdict in fit(with_effect, FORMULA).verdicts}
+        found.append(verdicts[TERMS[0]] is True)
+    known = [mean for mean in means if mean is not None]
+    return {
+        "false": float(np.mean(false)), "power": float(np.mean(found)), "slope": float(np.mean(slopes)),
+        "mean": float(np.mean(known)) if known else float("nan"),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", type=int, default=200, help="data sets a kind")
+    arguments = parser.parse_args()
+    print("| kind | false findings | power | coverage of the exponent | of cell means |\n|---|---|---|---|---|")
+    for kind in KINDS:
+        shares = judged(kind, arguments.sets)
+        shown = ["-" if np.isnan(share) else f"{share:.3f}" for share in shares.values()]
+        print(f"| {kind} | {' | '.join(shown)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
