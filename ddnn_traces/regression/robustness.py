@@ -120,7 +120,9 @@ def with_attributes(formula: Formula, names: Sequence[str], rows: pl.DataFrame) 
 
 
 def _term(name: str, rows: pl.DataFrame) -> str:
-    """The term of an attribute: a number, or levels."""
+    """The term of an attribute: a number, or levels. Steps are 1/steps, since what is sent once is spread over them."""
+    if name == "steps":
+        return "I(1 / steps)"
     is_number = rows[name].dtype.is_numeric() and name not in _LEVELS
     return name if is_number else f"C({name})"
 
