@@ -38,6 +38,31 @@ _TEARDOWN_NS = 500_000_000
 
 
 @dataclass(frozen=True)
+class Wiring:
+    """Connections that a framework keeps between its hosts, whether they carry data or not.
+
+    edge: of each pair of workers that exchanges (of each in `joined`, where that is not empty), side: of each other
+    pair, mesh: of every pair besides. outside: from a host outside to each worker. refused: attempts that nobody
+    accepts, a packet each way. neighbours: whether a pull is from one of the two neighbours in the ring.
+    """
+
+    edge: int = 1
+    side: int = 0
+    mesh: int = 0
+    outside: int = 0
+    refused: int = 0
+    joined: tuple[tuple[int, int], ...] = ()
+    neighbours: bool = False
+
+    def connections(self, workers: int, exchanging: set[tuple[int, int]]) -> dict[tuple[int, int], int]:
+        """Their number for each pair of hosts; the host after the last worker is the one outside."""
+        edges = {(min(pair), max(pair)) for pair in self.joined or exchanging}
+        pairs = itertools.combinations(range(workers), 2)
+        found = {pair: self.mesh + (self.edge if pair in edges else self.side) for pair in pairs}
+        return found | {(worker, workers): self.outside for worker in range(workers)}
+
+
+@dataclass(frozen=True)
 class SyntheticRun(Run):
     """A run to generate, and how. The same values give the same packets.
 
@@ -45,7 +70,8 @@ class SyntheticRun(Run):
     off, and by the worker's own factor where `compute_factors` has one a worker (stragglers). noise: retransmissions
     (up to this share of each transfer) and payload between pairs that the algorithm does not use (this share of the
     run's). loss_pct is retransmitted, and divides the rate by 1 + loss_pct; delay_ms is between two rounds. broadcast:
-    of the model before step 0. chatter: SSH from a host outside, rendezvous, control messages.
+    of the model before step 0. chatter: SSH from a host outside, rendezvous, control messages. wiring: the connections
+    of a framework, in place of chatter; noise is on those that carry no data then.
     """
 
     compute_ms: float = 50.0
@@ -55,6 +81,7 @@ class SyntheticRun(Run):
     noise: float = 0.01
     broadcast: bool = True
     chatter: bool = True
+    wiring: Wiring | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -131,6 +158,9 @@ class Sampler:
 
     def send_rest(self, run: SyntheticRun, laws: Laws, times: StepTimes, book: Book, rng: np.random.Generator) -> None:
         """Send everything that is not part of the exchange."""
+        if run.wiring:
+            _send_wiring(run, run.wiring, laws, times, book, rng)
+            return
         _send_noise(run, laws, times, book, rng)
         if run.chatter:
             _send_chatter(run, times, book, rng)
@@ -169,6 +199,10 @@ class Book:
             self.connections.append(Connection(src, dst, 45000 + len(self.connections) % 20000, port))
         number = self._numbers[key]
         return 2 * number + (self.connections[number].client != src)
+
+    def has(self, one: int, other: int, port: int) -> bool:
+        """Whether two hosts have a connection to that port."""
+        return (min(one, other), max(one, other), port) in self._numbers
 
     def flows(self, src: Ints, dst: Ints, port: int) -> Ints:
         """The same for arrays."""
@@ -256,6 +290,8 @@ def _laws(run: SyntheticRun, rng: np.random.Generator) -> Laws:
     drawn = [run.collective.rounds(run.model_bytes, draw) for _ in range(run.steps if changes else 1)]
     rows = np.array([[tuple(t) for round_ in rounds for t in round_] for rounds in drawn], np.int64)
     rows = rows.reshape(len(drawn), -1, 3)
+    if changes and run.wiring and run.wiring.neighbours:
+        rows[..., 0] = (rows[..., 1] + rng.choice([-1, 1], rows.shape[:-1])) % run.workers
     rows = np.broadcast_to(rows, (run.steps, *rows.shape[1:]))
     stops = np.cumsum([0, *map(len, drawn[0])]).tolist()
     return Laws(rows[..., 0], rows[..., 1], rows[..., 2], tuple(pairwise(stops)))
@@ -376,6 +412,29 @@ def _send_noise(run: SyntheticRun, laws: Laws, times: StepTimes, book: Book, rng
     book.send(flow, start, duration, payload, np.zeros_like(flow), True)
 
 
+def _send_wiring(
+    run: SyntheticRun, wiring: Wiring, laws: Laws, times: StepTimes, book: Book, rng: np.random.Generator
+) -> None:
+    """Open the framework's connections, and send in each step half of `noise` of its payload on those without data."""
+    idle = []
+    for (low, high), number in wiring.connections(run.workers, laws.pairs).items():
+        carrying = int(book.has(low, high, Port.DATA))
+        idle += [book.flow(low, high, Port.CONTROL + place) for place in range(number - carrying)]
+    for place in range(wiring.refused):
+        low = place % (run.workers - 1)
+        book.flow(low, low + 1, Port.CONTROL + 1000 + place)
+    payload = (laws.size.sum(1) * run.noise / 2 / max(1, len(idle))).astype(np.int64)
+    if not idle or not payload.any():
+        return
+    shape = run.steps, len(idle)
+    flow = np.array(idle, np.int64) + rng.integers(2, size=shape)  # either way
+    begin, end = times.start_ns.min(1)[:, None], times.end_ns.max(1)[:, None]
+    duration = np.minimum(payload[:, None] * 10 * run.ns_per_byte + 1, (end - begin) * 0.9).astype(np.int64)
+    start = begin + (rng.random(shape) * (end - begin - duration)).astype(np.int64)
+    columns = [np.broadcast_to(column, shape).ravel() for column in (flow, start, duration, payload[:, None])]
+    book.send(*columns, np.zeros_like(columns[0]), True)
+
+
 def _send_chatter(run: SyntheticRun, times: StepTimes, book: Book, rng: np.random.Generator) -> None:
     hosts = run.collective.hosts
     begin, end = run.start_ns + SETUP_NS // 2, int(times.end_ns.max()) + _TEARDOWN_NS
@@ -453,6 +512,7 @@ class Setting:
     backend: str
     topology: str
     law: tuple[str, str]
+    wiring: Wiring | None
 
 
 @dataclass(frozen=True)
@@ -485,28 +545,44 @@ _RING, _GRID, _PULL = ("ring", ""), ("hierarchical_ring", "grid"), ("pair_averag
 
 #: KungFu's topologies and their laws for S-SGD. All send 6 times the model, the clique because its chunks are divided
 #: among the workers (each sums its own): the paper finds the same total for all S-SGD, and a clique in which every
-#: worker sends everything to all would send 12 times. In the tree only the root relays, as in fig. 4(c).
+#: worker sends everything to all would send 12 times. In the tree only the root relays, as in fig. 4(c). The binary
+#: tree star has three edges, since the paper counts 12 flows in it, two connections an edge (V-B), and six large ones;
+#: its fig. 4(b) shows a fourth pair, W1 and W4, which it could not clarify.
 KUNGFU = {
-    "binary_tree_star": ("binary_tree_star", "overlay"),
+    "binary_tree_star": ("binary_tree_star", "groups"),
     "tree": ("star", "worker"),
     "star": ("star", "worker"),
     "clique": ("clique", "sharded"),
 }
 
+# Connections, as section V-B describes them. TensorFlow: one of each pair of neighbours, and 16 flows between the two
+# pairs that are none, four connections each. Horovod: 8 flows of SSH, one connection a worker; of the 8 others the
+# paper says nothing: the daemon of mpirun on each worker, by assumption. KungFu: two a pair of the tree; with pair
+# averaging two of every pair besides ("W1 has double the number of connections", being the root). With a clique the
+# rest are flows of 54 and 74 bytes: attempts that are refused. 22 flows with S-SGD by the paper; 16 with pair averaging
+# by what is left of 64. Pair averaging has eight large flows and "a more intense structure similar to the ring": pulls
+# from the neighbours, by assumption.
+_GRPC, _MPIRUN = Wiring(side=4), Wiring(outside=2)
+_SSGD = Wiring(edge=2), Wiring(edge=2, refused=11)
+_PAIRAVG = (
+    Wiring(edge=2, mesh=2, joined=((0, 1), (0, 2), (0, 3)), neighbours=True),
+    Wiring(edge=2, mesh=2, joined=tuple(itertools.combinations(range(4), 2)), refused=8, neighbours=True),
+)
+
 #: The settings of section IV-B and table II. NCCL's hierarchical reduce is that of a grid: reduce-scatter in the
 #: group, all-reduce across, all-gather in the group. Pair averaging is declared with KungFu's topologies, and pulls.
 SETTINGS = (
-    Setting("tensorflow", "grpc", "ring", _RING),
-    Setting("tensorflow", "grpc_nccl", "ring", _RING),
-    Setting("horovod", "mpi", "ring", _RING),
-    Setting("horovod", "gloo", "ring", _RING),
-    Setting("horovod", "mpi_nccl", "ring", _RING),
-    Setting("horovod", "gloo_nccl", "ring", _RING),
-    Setting("horovod", "mpi_nccl", "hierarchical_ring", _GRID),
-    *(Setting("kungfu", "ssgd", topology, law) for topology, law in KUNGFU.items()),
-    *(Setting("kungfu", "pairavg", topology, _PULL) for topology in KUNGFU),
+    Setting("tensorflow", "grpc", "ring", _RING, _GRPC),
+    Setting("tensorflow", "grpc_nccl", "ring", _RING, _GRPC),
+    Setting("horovod", "mpi", "ring", _RING, _MPIRUN),
+    Setting("horovod", "gloo", "ring", _RING, _MPIRUN),
+    Setting("horovod", "mpi_nccl", "ring", _RING, _MPIRUN),
+    Setting("horovod", "gloo_nccl", "ring", _RING, _MPIRUN),
+    Setting("horovod", "mpi_nccl", "hierarchical_ring", _GRID, _MPIRUN),
+    *(Setting("kungfu", "ssgd", topology, law, _SSGD[topology == "clique"]) for topology, law in KUNGFU.items()),
+    *(Setting("kungfu", "pairavg", topology, _PULL, _PAIRAVG[topology == "clique"]) for topology in KUNGFU),
 )
-PARAMETER_SERVER = Setting("tensorflow", "grpc", "parameter_server", ("star", "server"))
+PARAMETER_SERVER = Setting("tensorflow", "grpc", "parameter_server", ("star", "server"), None)
 
 LOSSES_PCT = (0.01, 0.1, 2.0)
 BATCHES = (128, 512)
@@ -543,12 +619,12 @@ def runs_of(
 ) -> list[SyntheticRun]:
     """The runs of a set of SCENARIOS.
 
-    Every run, whatever its setting, draws one share evenly between 0 and 2 * `noise` and uses it twice: for payload
-    between pairs that the algorithm does not use (control messages), relative to the exchange; and as the largest part
-    of a transfer that is retransmitted, half of it in the mean. So a run sends 1.5 * noise more than its law in the
-    mean, with a standard deviation of 0.87 * noise; headers (66 bytes a segment) and acknowledgements (one for two
-    segments where no data goes back) come on top, and `loss_pct` is retransmitted. The framework, batch and topology
-    have no effect except through the law. The same seed gives the same bytes.
+    Every run, whatever its setting, draws one share evenly between 0 and 2 * `noise` and uses it twice: half of it for
+    control messages on connections without data, relative to the exchange; and as the largest part of a transfer that
+    is retransmitted, half of it in the mean. So a run sends `noise` more than its law in the mean, with a standard
+    deviation of 0.58 * noise, and control messages are at most that share; headers (66 bytes a segment) and
+    acknowledgements (one for two segments where no data goes back) come on top, and `loss_pct` is retransmitted.
+    The framework, batch and topology have no effect except through the law. The same seed gives the same bytes.
 
     Raises UsageError for an unknown set, fewer than 1 step, or noise outside 0 to 0.5.
     """
@@ -572,6 +648,8 @@ def _run(scenario: Scenario, number: int, steps: int, seed: int, noise: float) -
         compute_ms=model.compute_ms * scenario.batch_size / 64, bandwidth_mbit=LINK_MBIT,
         noise=float(draw.uniform(0, 2 * noise)), window_ns=WINDOW_NS, seed=seed, start_ns=_BEGIN_NS + number * _HOUR_NS,
         chief=setting == PARAMETER_SERVER,
+        # in 20 epochs the first broadcast is nothing, in 20 steps it would be a large flow
+        broadcast=False, wiring=setting.wiring,
     )  # fmt: skip
 
 

@@ -69,7 +69,7 @@ def step_volume(section: Section, frame: pl.DataFrame) -> None:
 
 
 @chapter.section("regression", "Attributes that explain the volume of a step", _SOURCE, reference="zerwas, section VI")
-def drivers(section: Section, _: pl.DataFrame) -> None:
+def drivers(section: Section, frame: pl.DataFrame) -> None:
     fit = section.results.fit
     excluded = [f"{run.run_id} is not in the fit: {run.reason}" for run in fit.excluded[:EXCLUDED]]
     if len(fit.excluded) > EXCLUDED:
@@ -85,7 +85,7 @@ def drivers(section: Section, _: pl.DataFrame) -> None:
         f"{fit.synthetic or ''}"
     ).rstrip()
     for chart, points, caption in residual_charts(fit):
-        section.figure(chart, points, caption, others=[fit.left])
+        section.figure(chart, points, caption, others=[fit.left], parts=[section.part(points, frame)])
     section.tables = _fit_tables(fit)
     verdicts = [f"{verdict.term}: {verdict.sentence}" for verdict in fit.verdicts]
     lists = (

@@ -205,7 +205,10 @@ def bus_bandwidth(section: Section, frame: pl.DataFrame) -> None:
         f"interval with 99% of the payload. Of a run at most the first {BANDWIDTH_STEPS} steps are drawn."
     )
     section.figure(
-        wire.bus_bandwidth, shown, caption, parts=[section.part(shown.height, drawn.height, "step of a run")]
+        wire.bus_bandwidth,
+        shown,
+        caption,
+        parts=[section.part(shown, frame), section.part(shown.height, drawn.height, "step of a run")],
     )
     columns = [
         texts("run", "run_id"), texts("algorithm", "algorithm", words), texts("law", "law", words),
