@@ -431,8 +431,10 @@ def _send_wiring(
     begin, end = times.start_ns.min(1)[:, None], times.end_ns.max(1)[:, None]
     duration = np.minimum(payload[:, None] * 10 * run.ns_per_byte + 1, (end - begin) * 0.9).astype(np.int64)
     start = begin + (rng.random(shape) * (end - begin - duration)).astype(np.int64)
-    columns = [np.broadcast_to(column, shape).ravel() for column in (flow, start, duration, payload[:, None])]
-    book.send(*columns, np.zeros_like(columns[0]), True)
+    flow, start, duration, sent = (
+        np.broadcast_to(part, shape).ravel() for part in (flow, start, duration, payload[:, None])
+    )
+    book.send(flow, start, duration, sent, np.zeros_like(flow), True)
 
 
 def _send_chatter(run: SyntheticRun, times: StepTimes, book: Book, rng: np.random.Generator) -> None:
