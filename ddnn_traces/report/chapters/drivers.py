@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import polars as pl
-import polars.selectors as cs
 
 from ddnn_traces.regression import ERRORS, Regression, sentences
 from ddnn_traces.report.charts import cheng, gao, regression, zerwas
@@ -36,11 +35,7 @@ chapter = Chapter("drivers", "What drives volume and time")
 @chapter.section("step-volume", "Volume of a step and model size", _SOURCE, reference="zerwas, section VI")
 def step_volume(section: Section, frame: pl.DataFrame) -> None:
     fit = section.results.fit
-    attributes = frame.select(
-        "run_id", "framework_backend", "topology", "workers", cs.by_name("law_factor", require_all=False)
-    )
-    if "law_factor" not in attributes.columns:
-        attributes = attributes.with_columns(law_factor=pl.lit(None, pl.Float64))
+    attributes = frame.select("run_id", "framework_backend", "topology", "workers", "law_factor")
     reasons = sorted({run.reason for run in fit.excluded})
     why = f" ({'; '.join(reasons[:3])})" if reasons else ""
     shown = section.need(
