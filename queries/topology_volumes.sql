@@ -1,14 +1,15 @@
 -- question: Do the pairs of an inferred topology send what its law makes them send?
 -- row: a run whose topology is known
--- inputs: runs, hosts, flows, step_flows, logged_steps, pair_payload, topology_edges, exchange_laws, collective_laws
+-- inputs: runs, hosts, flows, step_flows, pair_payload, topology_edges, exchange_laws, collective_laws
 -- column: run_id from hosts
 -- column: law; law of the exchange (exchange_laws) that is nearest to what was sent; null without model_bytes or a log
--- column: volume_ratio ratio; payload of the pairs over model_bytes times the law's total_factor times steps; null without model_bytes or a log
+-- column: volume_ratio ratio; payload of the pairs over model_bytes times the law's total_factor times the steps with payload; null without model_bytes or a log
 -- column: misplaced_share share; part of the pairs' payload that is on other pairs than the law would have it; null where it fixes only the sum
 -- column: idle_hosts hosts; workers and parameter servers that take no part in the exchange
 -- Of the pairs that carry the exchange (in pair averaging all pairs), payload without retransmissions. A pair's payload is
 -- what it sent inside steps and, of what it sent after them, at most as much as in a mean step: data still waits in the
--- sockets when the end of a step is logged.
+-- sockets when the end of a step is logged. Steps are those with payload: a log may be longer than a capture that was cut
+-- off.
 -- What a pair sends relative to the others by the law: partner_ratio, server_ratio and most_edges of collective_laws.
 WITH laws AS MATERIALIZED (
     SELECT e.*, partner_ratio, server_ratio, most_edges
@@ -46,7 +47,7 @@ WITH laws AS MATERIALIZED (
     JOIN shapes USING (run_id)
     WHERE topology = 'pair_averaging'
 ), sent AS (
-    SELECT run_id, src_ip, dst_ip, by_steps,
+    SELECT run_id, src_ip, dst_ip, by_steps, steps,
            CASE WHEN by_steps THEN inside + least(after_steps, inside / steps) ELSE whole END AS bytes
     FROM matched_pairs
     JOIN pair_sums USING (run_id, src_ip, dst_ip)
@@ -72,14 +73,13 @@ WITH laws AS MATERIALIZED (
     FROM shares
     GROUP BY run_id
 ), totals AS (
-    SELECT run_id, any_value(by_steps) AS by_steps, sum(bytes) AS bytes
+    SELECT run_id, any_value(by_steps) AS by_steps, max(steps) AS steps, sum(bytes) AS bytes
     FROM sent
     GROUP BY run_id
 ), ratios AS (
     SELECT run_id, law, bytes / (model_bytes * total_factor * steps) AS volume_ratio
     FROM totals
     JOIN runs USING (run_id)
-    JOIN logged_steps USING (run_id)
     JOIN laws USING (run_id)
     WHERE by_steps AND model_bytes > 0
     QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY abs(ln(volume_ratio)), law) = 1
