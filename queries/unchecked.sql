@@ -18,7 +18,7 @@ WITH thresholds AS (
     FROM flows
     GROUP BY run_id
 ), facts AS (
-    SELECT run_id, workers, bandwidth_mbit, clock_offset_estimate_ns, coalesce(captures, 0) AS captures,
+    SELECT run_id, source, workers, bandwidth_mbit, clock_offset_estimate_ns, coalesce(captures, 0) AS captures,
            coalesce(captured_hosts, 0) AS captured_hosts, coalesce(clock_offsets, 0) AS clock_offsets, largest_payload,
            run_id IN (SELECT run_id FROM capture_ledger) AS has_ledger, run_id IN (SELECT run_id FROM steps) AS has_steps
     FROM runs
@@ -62,9 +62,10 @@ WITH thresholds AS (
     FROM facts
     WHERE workers IS NULL
     UNION ALL
-    SELECT run_id, 'link_rate', false, 'the rate of the links is not declared'
+    SELECT run_id, 'link_rate', false,
+           CASE source WHEN 'synthetic' THEN 'transfers of a synthetic run share no links' ELSE 'the rate of the links is not declared' END
     FROM facts
-    WHERE bandwidth_mbit IS NULL
+    WHERE bandwidth_mbit IS NULL OR source = 'synthetic'
     UNION ALL
     SELECT run_id, 'capture_loss', false, 'no TCP flow whose sequence numbers are known, and no counter of a capture'
     FROM run_capture_loss()

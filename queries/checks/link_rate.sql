@@ -10,7 +10,7 @@
 -- column: explanation; what may be wrong
 -- A shaper passes no more than bandwidth_mbit and its burst in any time. Packets are captured as they leave it, and their
 -- times lag by less than a millisecond. Where burst_bytes is not declared, 5 % more are let through: a capture
--- stands before the queue of the network card. Servers may have faster links.
+-- stands before the queue of the network card. Servers may have faster links. In synthetic runs transfers share no links.
 WITH lengths AS (
     SELECT run_id, first_ns, bandwidth_mbit, burst_bytes,
            greatest(100_000_000 // base_ns, 1) * base_ns AS length_ns,
@@ -18,7 +18,7 @@ WITH lengths AS (
            link_bytes + coalesce(burst_bytes, 0.05 * link_bytes) AS most_bytes
     FROM run_spans
     JOIN runs USING (run_id)
-    WHERE bandwidth_mbit > 0
+    WHERE bandwidth_mbit > 0 AND source IS DISTINCT FROM 'synthetic'
 ), sent AS (
     SELECT run_id, src_ip AS host_ip, (window_start_ns - first_ns) // length_ns AS number, sum(w.wire_bytes) AS bytes
     FROM flow_windows AS w
