@@ -304,12 +304,20 @@ def test_durations_without_a_lossless_run_are_not_drawn_and_none_is_left_of_the_
 
 
 @pytest.mark.parametrize("name", ["throughput_intervals", "gradient_flow_intervals"])
-def test_intervals_are_about_the_mean(name: str, query: Query, runs: tuple[str, ...]) -> None:
-    rows = drawn(spec_of(name, query(QUERIES.get(name, name))))
+def test_intervals_are_drawn_where_they_are_known(name: str, query: Query, runs: tuple[str, ...]) -> None:
+    """Of the longest training here none is: it has fewer than 100 steps. So the first run is given one."""
+    frame = query(QUERIES.get(name, name)).sort("run_id")
+    assert frame["low_gbit_per_s"].null_count() == frame.height == len(runs)
+    ends = {"low_gbit_per_s": 0.9, "high_gbit_per_s": 1.1}
+    first = pl.int_range(pl.len()) == 0
+    known = frame.with_columns(
+        pl.when(first).then(pl.col("gbit_per_s") * share).alias(end) for end, share in ends.items()
+    )
+    rows = drawn(spec_of(name, known))
     assert [row["run_id"] for row in rows] == sorted(runs)
-    for row in rows:
-        assert (row["low_gbit_per_s"] + row["high_gbit_per_s"]) / 2 == pytest.approx(row["gbit_per_s"])
-        assert row["gbit_per_s"] <= row.get("peak_gbit_per_s", float("inf"))
+    for end in ends:
+        assert [row[end] for row in rows] == [one and pytest.approx(one, rel=1e-6) for one in known[end]]
+    assert all(0 < row["gbit_per_s"] <= row.get("peak_gbit_per_s", float("inf")) for row in rows)
 
 
 def test_the_timeline_holds_all_traffic(dataset: Dataset, query: Query) -> None:
