@@ -15,7 +15,7 @@ import json
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -347,8 +347,22 @@ def _renamed(frames: Frames, rng: np.random.Generator) -> Frames:
     return frames | {name: frames[name].with_columns(pl.col(columns).replace(new)) for name, columns in renamed.items()}
 
 
+def _swapped(frames: Frames, rng: np.random.Generator) -> Frames:
+    """A tenth of the pairs that are busy in steps, at least one, send to another host."""
+    inside = frames["step_flows"].filter(pl.col("position") == "during")["flow_id"].implode()
+    busy = heavy(frames | {"flows": frames["flows"].filter(pl.col("flow_id").is_in(inside))})
+    hosts = sorted({host for pair in busy for host in pair})
+    found = frames["flows"]
+    for place in rng.choice(len(busy), max(round(len(busy) / 10), 1), replace=False):
+        src, dst = busy[place]
+        other = str(rng.choice([host for host in hosts if host not in (src, dst)] or [dst]))
+        found = found.with_columns(dst_ip=pl.when(_of_pairs([(src, dst)])).then(pl.lit(other)).otherwise("dst_ip"))
+    return frames | {"flows": found}
+
+
 #: What happens to a run; after none of these is another name right.
-CHANGES: dict[str, Callable[[Frames, np.random.Generator], Frames]] = {
+Change = Callable[[Frames, np.random.Generator], Frames]
+CHANGES: dict[str, Change] = {
     "none": lambda frames, _: frames, "no log": _without_log, "no model_bytes": _without_model_bytes,
     "no log, no model_bytes": _without_either, "other model_bytes": _other_model_bytes, "1 to 3 steps": _few_steps,
     "truncated": _truncated, "missing pair": _lose_pair, "missing link": _lose_link,
@@ -356,6 +370,12 @@ CHANGES: dict[str, Callable[[Frames, np.random.Generator], Frames]] = {
     "lost bytes of a pair": _lose_bytes_of_pair, "lost bytes of a host": _lose_bytes_of_host,
     "lost bytes": _lose_bytes, "extra flow": _extra_flow, "background": _background, "renamed hosts": _renamed,
 }  # fmt: skip
+#: What happens to real captures; after swapped pairs no name is right.
+REAL = {
+    **{name: CHANGES[name] for name in ("none", "lost bytes", "lost bytes of a host", "truncated")},
+    **{name: CHANGES[name] for name in ("missing host", "missing capture")},
+    "swapped pairs": _swapped,
+}
 FEW = ("none", "no log", "no model_bytes", "no log, no model_bytes", "1 to 3 steps")  # of what is no topology
 
 
@@ -449,9 +469,34 @@ def examples(folders: Sequence[Path], seed: int, work: Path) -> Iterator[Example
             yield mixed(example, base[rng.integers(len(base))], rng)
 
 
-def _changed(example: Example, change: str, seed: int) -> Example:
+def released(path: Path) -> Iterator[Example]:
+    """Runs of a dataset that declare a topology, in a word that ring_comparison knows or not; two hosts have none."""
+    with ddnn_traces.open(path, read_only=True) as dataset:
+        declared = dataset.sql(
+            "SELECT run_id, declared_as, inferred_topology, agrees FROM ring_comparison JOIN topology USING (run_id) "
+            "WHERE declared_topology IS NOT NULL AND hosts IS DISTINCT FROM 2 ORDER BY run_id"
+        ).rows()
+        for run_id, word, inferred, agrees in declared:
+            frames = {name: dataset.sql(f"SELECT * FROM {name} WHERE run_id = ?", [run_id]) for name in TABLES}
+            right = {WORDS.get(word, word)} if word else set()
+            yield Example(run_id, "real", "none", frames, frozenset(right | ({inferred} if agrees else set())))
+
+
+def of_real_captures(paths: Sequence[Path], seed: int) -> Iterator[Example]:
+    """Each run with each change of REAL, and merged with another one of as many hosts."""
+    rng = np.random.default_rng(seed)
+    base = [example for path in paths for example in released(path)]
+    for example in base:
+        for change in REAL:
+            yield _changed(example, change, seed, REAL)
+        other = base[rng.integers(len(base))]
+        yield mixed(example, other, rng)
+
+
+def _changed(example: Example, change: str, seed: int, changes: Mapping[str, Change] = CHANGES) -> Example:
     draw = np.random.default_rng([seed, zlib.crc32(f"{example.name} {change}".encode())])
-    return Example(example.name, example.kind, change, CHANGES[change](example.frames, draw), example.right)
+    right = frozenset() if change == "swapped pairs" else example.right
+    return Example(example.name, example.kind, change, changes[change](example.frames, draw), right)
 
 
 # --- the query's results
@@ -561,6 +606,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path, help="folders of capture folders")
     parser.add_argument("--seeds", nargs="*", type=int, default=[2, 3], help="those of docs/topology.md are 2 and 3")
+    parser.add_argument("--datasets", nargs="*", type=Path, default=[], help="datasets of captures; then only these")
     parser.add_argument("--part", type=float, default=1.0, help="share of the runs")
     parser.add_argument("--fit", action="store_true", help="print the weights that fit these seeds (the query's: 1)")
     parser.add_argument("--rows", type=Path, help="write a row a run into this Parquet file")
@@ -569,7 +615,12 @@ def main() -> None:
     for seed in arguments.seeds:
         with tempfile.TemporaryDirectory() as folder:
             draw = np.random.default_rng(seed)
-            some = (one for one in examples(arguments.folders, seed, Path(folder)) if draw.random() < arguments.part)
+            made = (
+                of_real_captures(arguments.datasets, seed)
+                if arguments.datasets
+                else examples(arguments.folders, seed, Path(folder))
+            )
+            some = (one for one in made if draw.random() < arguments.part)
             found.append(answers(some, Path(folder)))
     rows = pl.concat(found)
     if arguments.rows:
