@@ -1,6 +1,7 @@
 -- question: Which attributes of a run may explain what it sends and how long it takes?
 -- row: a run
 -- inputs: runs, hosts, steps, events, logged_steps, segmentation_offload, declared_law
+-- optional: events
 -- figure: zerwas section VI, the right side of equation (1)
 -- column: run_id from segmentation_offload
 -- column: model_bytes

@@ -1,8 +1,9 @@
 """The named queries: one question per file in queries/, read with the head that describes it.
 
 A head is the comment lines `-- key: value` at the start of a file: question, row (what a row stands for), inputs
-(tables and other queries, or none), optionally figure (of the papers) and needs (parameters without which there are no
-rows), a `param` line for each parameter and a `column` line for each result column, in their order:
+(tables and other queries, or none), optionally figure (of the papers), needs (parameters without which there are no
+rows) and optional (inputs that a run may lack), a `param` line for each parameter and a `column` line for each result
+column, in their order:
 
     -- param: window_ms DOUBLE = 10; length of a window, ms
     -- column: wire_bytes bytes; sum of the frames' original lengths
@@ -102,7 +103,7 @@ class ResultColumn:
 class Query:
     """A named query: question, grain of a row, inputs, the paper's figure, parameters, result columns and its SQL.
 
-    needs: parameters without which it has no rows.
+    needs: parameters without which it has no rows. optional: inputs that a run may lack without loss.
     """
 
     name: str
@@ -115,6 +116,7 @@ class Query:
     columns: tuple[ResultColumn, ...]
     sql: str
     needs: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
 
     @property
     def description(self) -> str:
@@ -238,6 +240,14 @@ def read_by(name: str) -> frozenset[str]:
 
 
 @cache
+def needed_by(name: str) -> frozenset[str]:
+    """As read_by(), without optional inputs. Raises QueryError."""
+    query = find(name)
+    inputs = [read for read in query.inputs if read not in query.optional]
+    return frozenset(inputs).union(*(needed_by(read) for read in inputs if read in catalogue()))
+
+
+@cache
 def catalogue() -> dict[str, Query]:
     """All named queries, each after the queries that it reads."""
     return read_folder(schema.shipped_folder("queries"))
@@ -296,6 +306,7 @@ class _Head:
         return Query(
             self._path.stem, self._path, about["question"], about["row"], self.inputs, about.get("figure", ""),
             tuple(self._params), columns, text, _names(about.get("needs", "")),
+            _names(about.get("optional", "")),
         )  # fmt: skip
 
     def _defined(self, match: re.Match[str], known: Mapping[str, Query]) -> ResultColumn:

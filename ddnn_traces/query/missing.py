@@ -38,9 +38,9 @@ _MOST_NAMES = 3
 
 
 def tables(name: str) -> list[str]:
-    """Tables that a named query reads, also through the queries that it reads."""
-    read = catalogue.read_by(name)
-    return [table for table in schema.TABLES if table in read]
+    """Tables that a named query needs, also through the queries that it reads."""
+    needed = catalogue.needed_by(name)
+    return [table for table in schema.TABLES if table in needed]
 
 
 def lines_of(

@@ -201,7 +201,7 @@ def test_head_is_complete(subtests: pytest.Subtests) -> None:
             keys = re.findall(r"^-- (\w+):", head, re.MULTILINE)
             assert query.question.endswith("?")
             assert query.row
-            assert set(keys) <= {"question", "row", "inputs", "param", "needs", "figure", "column"}
+            assert set(keys) <= {"question", "row", "inputs", "param", "needs", "optional", "figure", "column"}
             for key, found in (("param", query.params), ("column", query.columns)):
                 assert keys.count(key) == len(found), (
                     f"a {key} line stands below the head's other lines and is not read"
