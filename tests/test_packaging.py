@@ -114,7 +114,7 @@ def test_the_demo_of_an_installed_wheel_works(site: Path, tmp_path: Path) -> Non
     environment = {**os.environ, "PYTHONPATH": str(site)}
     done = subprocess.run(program, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
     assert f"ingest {site / 'ddnn_traces' / 'data' / 'sample'}" in done.stderr
-    assert "48 runs, R2 = 0.99" in done.stdout
+    assert "46 runs in 45 cells, R2 = 1.00" in done.stdout
     assert (tmp_path / "demo" / "report.html").stat().st_size > 1_000_000
 
 
