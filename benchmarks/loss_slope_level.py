@@ -40,7 +40,7 @@ def p_value(losses: list[tuple[float, ...]], spread: float, rng: np.random.Gener
     formula = FORMULA if len(losses) > 1 else FORMULA.replace("C(setting) + ", "")
     design = make_design(frame, parse(formula, frame.columns))
     estimate = Estimate(design.response, design.columns, tuple(frame["run_id"]))
-    found = next(c for c in coefficients_of(estimate, "classic", "hc3") if c.name == "loss_pct")
+    found = next(c for c in coefficients_of(estimate, "classic") if c.name == "loss_pct")
     assert found.p_value is not None
     return found.p_value
 

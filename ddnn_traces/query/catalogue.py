@@ -233,18 +233,14 @@ def _views_below(name: str) -> frozenset[str]:
 
 
 @cache
-def read_by(name: str) -> frozenset[str]:
-    """Tables and queries that a named query reads, also through the queries that it reads. Raises QueryError."""
-    inputs = find(name).inputs
-    return frozenset(inputs).union(*(read_by(read) for read in inputs if read in catalogue()))
+def read_by(name: str, optional: bool = True) -> frozenset[str]:
+    """Tables and queries that a named query reads, also through the queries that it reads.
 
-
-@cache
-def needed_by(name: str) -> frozenset[str]:
-    """As read_by(), without optional inputs. Raises QueryError."""
+    optional: also its optional inputs. Raises QueryError.
+    """
     query = find(name)
-    inputs = [read for read in query.inputs if read not in query.optional]
-    return frozenset(inputs).union(*(needed_by(read) for read in inputs if read in catalogue()))
+    inputs = [read for read in query.inputs if optional or read not in query.optional]
+    return frozenset(inputs).union(*(read_by(read, optional) for read in inputs if read in catalogue()))
 
 
 @cache

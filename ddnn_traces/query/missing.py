@@ -39,7 +39,7 @@ _MOST_NAMES = 3
 
 def tables(name: str) -> list[str]:
     """Tables that a named query needs, also through the queries that it reads."""
-    needed = catalogue.needed_by(name)
+    needed = catalogue.read_by(name, optional=False)
     return [table for table in schema.TABLES if table in needed]
 
 

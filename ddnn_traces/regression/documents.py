@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from ddnn_traces.regression import sentences
-from ddnn_traces.regression.results import LEVEL, Job, Predicted, Prediction, Regression, plain
+from ddnn_traces.regression.results import LEVEL, ROBUST, Job, Predicted, Prediction, Regression, plain
 from ddnn_traces.text import counted
 
 #: Version of the JSON document of a regression; it increases when a key is renamed, removed, or changes its meaning.
@@ -84,7 +84,7 @@ def _document(regression: Regression) -> dict[str, Any]:
 
     return {
         "ddnn_traces_regression": VERSION, **{name: getattr(regression, name) for name in _ABOUT},
-        "robust_errors": regression.robust, "scatter_power": regression.scatter_power, "clusters": regression.clusters,
+        "robust_errors": ROBUST, "scatter_power": regression.scatter_power, "clusters": regression.clusters,
         "fit": {name: getattr(regression, name) for name in _WHOLE_FIT},
         "coefficients": regression.coefficients,
         "terms": [

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 BY_LAW = "np.log(implied_bytes) ~ np.log(model_bytes) + C(framework_backend) + C(batch_size) + C(topology)"
 _NETWORK = "delay_ms + bandwidth_mbit + loss_pct + C(batch_size) + C(model)"
 _LOSS = "loss_pct"
-#: The standard errors that hold whatever the scatter is.
-_ROBUST = "cluster"
 #: Column of a query's rows with the reason why a row is not part of the preset's own formula; null where it is.
 _REASON = "left_out_reason"
 
@@ -248,21 +246,23 @@ def fit(
         outcome, found = _with_refits(usable, known, errors, unit)
     size = next((name for name in SIZES if name in known.right_names), None)
     order = list(terms_of(parsed)) if unknown else []
+    points = _points(usable, outcome, size, known)
+    about_disturbed = _disturbance_notes(disturbed)
     notes = [*outcome.notes, *form_notes]  # why nothing is fitted
     if outcome.coefficients:
         missing = sorted(parsed.right_names - known.right_names)
         if missing:
             form_notes.append(f"No run has {', '.join(missing)}: the estimates include the effect of it.")
         notes = [*form_notes, *robustness.notes(found), *outcome.notes, *row_notes(usable, parsed.left_names)]
-    points = _points(usable, outcome, size, known)
+        notes = [*_repeat_notes(points, unit), *about_disturbed, *notes]
+    else:
+        notes += about_disturbed
     sources = usable.unique(RUN)["source"].to_list() if "source" in usable.columns else []
     terms = (*outcome.verdicts, *unknown)
     parts = vars(outcome) | {
         "verdicts": tuple(sorted(terms, key=lambda verdict: order.index(verdict.term))) if unknown else terms,
-        "notes": (*_repeat_notes(points, unit, parsed), *_disturbance_notes(disturbed), *notes),
+        "notes": tuple(notes),
     }
-    if not outcome.coefficients:  # why nothing is fitted is first
-        parts["notes"] = (*notes, *_disturbance_notes(disturbed))
     logs = _log_log(usable, known, outcome.estimate, size, outcome.errors, unit)
     return Regression(
         **parts, formula=parsed.text, grain="step" if STEP in rows.columns else "run", unit=unit, rows=usable.height,
@@ -323,7 +323,7 @@ def _with_law(rows: pl.DataFrame, formula: Formula) -> tuple[pl.DataFrame, tuple
     )
 
 
-def _repeat_notes(points: pl.DataFrame, unit: str, formula: Formula) -> list[str]:
+def _repeat_notes(points: pl.DataFrame, unit: str) -> list[str]:
     """How runs of a cell resemble each other, where cells are repeated."""
     runs = points.unique(RUN, maintain_order=True)
     repeated = runs.filter(pl.len().over("cell") > 1)
@@ -402,7 +402,7 @@ def ols(
             )
     by_term = design.shares(columns)
     mixed = {carrier.name for alias in aliases for carrier in alias.carriers}
-    coefficients = inference.coefficients_of(estimate, errors, _ROBUST, mixed)
+    coefficients = inference.coefficients_of(estimate, errors, mixed)
     coefficients = tuple(replace(c, depends_on=unsettled.get(c.name, ())) for c in coefficients)
     tests = inference.term_tests(estimate, by_term, errors)
     together = inference.joint_tests(estimate, columns, by_term, tests, errors)
@@ -415,7 +415,7 @@ def ols(
         coefficients=coefficients, tests=tests,
         verdicts=verdicts(estimate, made, rows, dropped, by_term, coefficients, tests, errors, unsettled, by, together),
         crowded=tuple(crowded), notes=(*notes, *fit_notes(estimate, made, crowded, aliases, errors, by)),
-        errors=errors, robust=_ROBUST, scatter_power=power, clusters=len(estimate.rows_of), df_resid=estimate.df_resid,
+        errors=errors, scatter_power=power, clusters=len(estimate.rows_of), df_resid=estimate.df_resid,
         r_squared=float(estimate.result.rsquared), adj_r_squared=float(estimate.result.rsquared_adj),
         residual_std_error=None if estimate.is_exact else estimate.variance**0.5,
         f_statistic=f_statistic, f_p_value=f_p_value, aic=aic, bic=bic, condition_number=estimate.condition_number,
@@ -469,7 +469,7 @@ def _log_log(
     logs = Estimate(made.response, tuple(split_aliased(columns)[0]), plain.groups)
     if logs.is_exact or not any(c.name == f"np.log({size})" for c in logs.columns):
         return None
-    return inference.log_log(logarithmic, size, plain, logs, errors, _ROBUST)
+    return inference.log_log(logarithmic, size, plain, logs, errors)
 
 
 def _points(rows: pl.DataFrame, outcome: OlsFit, size: str | None, formula: Formula) -> pl.DataFrame:

@@ -23,6 +23,8 @@ from ddnn_traces.regression.estimate import ALL, Column, Estimate, Scatter, Vect
 from ddnn_traces.regression.formula import INTERCEPT, Formula, inverse
 from ddnn_traces.regression.results import (
     ALPHA,
+    INFLATED,
+    ROBUST,
     Coefficient,
     Excluded,
     GroupScatter,
@@ -41,16 +43,14 @@ MIN_OF_LEVEL = 3
 # --- coefficients and terms
 
 
-def coefficients_of(
-    estimate: Estimate, errors: str, robust: str, mixed: Collection[str] = ()
-) -> tuple[Coefficient, ...]:
-    """Every coefficient with its interval by the chosen `errors`, and the classic and `robust` standard errors.
+def coefficients_of(estimate: Estimate, errors: str, mixed: Collection[str] = ()) -> tuple[Coefficient, ...]:
+    """Every coefficient with its interval by the chosen `errors`, and the classic and ROBUST standard errors.
 
     mixed: names of the columns whose coefficients include the effect of another term's column.
     """
     from scipy import stats
 
-    kinds = {kind: estimate.covariance(kind) for kind in dict.fromkeys(("classic", robust, errors))}
+    kinds = {kind: estimate.covariance(kind) for kind in dict.fromkeys(("classic", ROBUST, errors))}
     deviations = {
         kind: [float(np.sqrt(value)) if value > 0 else None for value in np.diag(matrix)]
         for kind, (matrix, _) in kinds.items()
@@ -66,7 +66,7 @@ def coefficients_of(
             p = float(2 * stats.t.sf(abs(value) / chosen, df))
         found.append(
             Coefficient(
-                column.name, column.term, value, low, high, p, chosen, of["classic"], of[robust],
+                column.name, column.term, value, low, high, p, chosen, of["classic"], of[ROBUST],
                 told_apart=column.name not in mixed, df=df if chosen else None,
             )
         )  # fmt: skip
@@ -89,10 +89,6 @@ def term_tests(estimate: Estimate, by_term: Mapping[str, Share], errors: str) ->
         p = None if f is None else float(stats.f.sf(f, df, df_denominator))
         found.append(TermTest(term, f, df, df_denominator, p, gvif, share.df - df))
     return tuple(found)
-
-
-#: Of a generalized VIF: the equivalent of a plain VIF of 10.
-INFLATED = 10**0.5
 
 
 def joint_tests(
@@ -377,7 +373,7 @@ def _nested(whole: Estimate, columns: Sequence[Column], change: str) -> Nested:
     return Nested(change, len(columns), float(part.result.rsquared), aic, bic, f, p)
 
 
-def log_log(formula: str, size: str, plain: Estimate, logs: Estimate, errors: str, robust: str) -> LogLog | None:
+def log_log(formula: str, size: str, plain: Estimate, logs: Estimate, errors: str) -> LogLog | None:
     """Both fits by how well they predict rows from the other runs, on the plain scale; None where they share no row."""
     rows = np.concatenate(list(plain.rows_of.values()))
     of_plain = np.concatenate([part.errors for part in plain.without_run.values()])
@@ -388,7 +384,7 @@ def log_log(formula: str, size: str, plain: Estimate, logs: Estimate, errors: st
     if not predictable.any():
         return None
     of_plain, back, observed = of_plain[predictable], back[predictable], observed[predictable]
-    (slope,) = (c for c in coefficients_of(logs, errors, robust) if c.name == f"np.log({size})")
+    (slope,) = (c for c in coefficients_of(logs, errors) if c.name == f"np.log({size})")
     relative = (float(np.median(abs(errors) / observed)) for errors in (back, of_plain))
     squares = (float(np.sqrt(np.mean(errors**2))) for errors in (back, of_plain))
     return LogLog(formula, slope.estimate, slope.ci_low, slope.ci_high, len(observed), *relative, *squares)

@@ -30,6 +30,10 @@ VOLUMES = {
 SIZES = ("model_bytes", "nominal_bytes")
 #: Kinds of standard errors, and their names in documents.
 ERRORS = {"classic": "classic", "hc3": "HC3", "cluster": "CR2", "scaled": "size-scaled"}
+#: Those that hold whatever the scatter is.
+ROBUST = "cluster"
+#: Of a generalized VIF: the equivalent of a plain VIF of 10.
+INFLATED = math.sqrt(10)
 
 
 def plain(value: Any) -> str:
@@ -280,7 +284,7 @@ class OlsFit:
     """A fit of any formula on any frame. Nothing could be fitted where `coefficients` is empty.
 
     `fitted` has a number for every row of the frame, on the scale of the formula's left side. errors: the chosen
-    standard errors; robust: those in std_error_robust. scatter_power: of the model's size, with which the scatter of
+    standard errors. scatter_power: of the model's size, with which the scatter of
     rows grows. clusters: cells, in which runs may depend on each other. crowded: terms for which there are too few
     runs.
     """
@@ -291,7 +295,6 @@ class OlsFit:
     crowded: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     errors: str = "classic"
-    robust: str = "cluster"
     scatter_power: float = 0.0
     clusters: int = 0
     r_squared: float | None = None

@@ -15,7 +15,9 @@ from typing import NamedTuple
 from ddnn_traces.regression.results import (
     ALPHA,
     ERRORS,
+    INFLATED,
     LARGEST_LOG,
+    ROBUST,
     SIZES,
     VOLUMES,
     Coefficient,
@@ -31,8 +33,6 @@ from ddnn_traces.text import counted, digits
 
 #: Belsley, Kuh and Welsch 1980: from here on, columns are close to depending on each other.
 _COLLINEAR = 30
-#: Of a generalized VIF: the equivalent of a plain VIF of 10.
-_INFLATED = math.sqrt(10)
 #: Columns of the rows that are computed from a column of runs.
 _COMPUTED_FROM = {"nominal_bytes": "model_size_mb", "framework_backend": "framework"}
 #: The inputs of columns that are measured.
@@ -168,7 +168,7 @@ def _supplies(regression: Regression) -> list[str]:
 
 def shown_errors(regression: Regression) -> dict[str, str]:
     """The two kinds of standard errors that are shown, that of the intervals first, with a coefficient's attribute."""
-    other = regression.robust if regression.errors == "classic" else "classic"
+    other = ROBUST if regression.errors == "classic" else "classic"
     of_other = "std_error_classic" if other == "classic" else "std_error_robust"
     return {f"{ERRORS[regression.errors]} error": "std_error", f"{ERRORS[other]} error": of_other}
 
@@ -296,7 +296,7 @@ def _collinearity(regression: Regression) -> Iterator[str]:
     number = regression.condition_number
     if number is None:
         return
-    inflated = [t.term for t in regression.tests if t.gvif_per_df is not None and t.gvif_per_df > _INFLATED]
+    inflated = [t.term for t in regression.tests if t.gvif_per_df is not None and t.gvif_per_df > INFLATED]
     verdict = f"below {_COLLINEAR}"
     if number > _COLLINEAR:
         verdict = f"above {_COLLINEAR}, where columns nearly depend on each other"
@@ -305,7 +305,7 @@ def _collinearity(regression: Regression) -> Iterator[str]:
     yield f"The condition number of the columns, scaled to length 1, is {digits(number)}: {verdict}."
     if inflated:
         yield (
-            f"The standard errors of {', '.join(inflated)} are more than {_INFLATED:.1f} times as large as they would "
+            f"The standard errors of {', '.join(inflated)} are more than {INFLATED:.1f} times as large as they would "
             "be with unrelated terms."
         )
 
@@ -328,7 +328,7 @@ def _scatter(regression: Regression) -> Iterator[str]:
         return
     verdict = "no sign that the scatter changes with the terms"
     if p < ALPHA:
-        held = "scaled" if regression.errors == "scaled" else regression.robust  # what holds, not what was chosen
+        held = "scaled" if regression.errors == "scaled" else ROBUST  # what holds, not what was chosen
         verdict = f"the scatter changes with the terms, for which {ERRORS[held]} errors hold"
     independent = ", steps assumed independent" if regression.grain == "step" else ""
     test = f"Studentized Breusch-Pagan test (Koenker{independent})"
