@@ -358,11 +358,11 @@ def _intervals(frame: pl.DataFrame, peak: str | None) -> alt.TopLevelMixin:
         ),
     )  # fmt: skip
     title = f"mean, 95% interval within the run{' and peak (tick)' if peak else ''} of the throughput (Gbit/s)"
-    low = alt.X("low_gbit_per_s:Q", title=title)
-    layers = [
-        base.mark_rule(strokeWidth=4, opacity=0.45).encode(x=low, x2="high_gbit_per_s:Q"),
-        base.mark_point(size=55, filled=True, opacity=1).encode(x="gbit_per_s:Q"),
-    ]
+    layers: list[alt.Chart] = []
+    if frame["low_gbit_per_s"].count():  # Vega warns of an axis without a number
+        low = alt.X("low_gbit_per_s:Q", title=title)
+        layers.append(base.mark_rule(strokeWidth=4, opacity=0.45).encode(x=low, x2="high_gbit_per_s:Q"))
+    layers.append(base.mark_point(size=55, filled=True, opacity=1).encode(x=alt.X("gbit_per_s:Q", title=title)))
     if peak:
         layers.append(base.mark_tick(thickness=2, height=13).encode(x=f"{peak}:Q"))
     return alt.layer(*layers).properties(width=470, height=style.row_step(frame.height, 18))
