@@ -179,7 +179,7 @@ def _most_often(waiting: pl.DataFrame) -> str:
 
 @chapter.section("bus-bandwidth", "Algorithm and bus bandwidth, from the wire", Source("bus_bandwidth"))
 def bus_bandwidth(section: Section, frame: pl.DataFrame) -> None:
-    frame = section.need(
+    known = section.need(
         frame.drop_nulls("bus_gbit_per_s"),
         "No run has steps (a training log) and a synchronous exchange without parameter servers, which bus bandwidth "
         "needs; the query gives the reason for each run.",
@@ -189,14 +189,14 @@ def bus_bandwidth(section: Section, frame: pl.DataFrame) -> None:
         "link_gbit_per_s",
     ]  # fmt: skip
     keys = ["run_id", "measured_by", "algorithm", "law", "vantage", "hosts"]
-    medians = frame.group_by(keys, maintain_order=True).agg(pl.len().alias("steps"), pl.col(names).median())
+    medians = known.group_by(keys, maintain_order=True).agg(pl.len().alias("steps"), pl.col(names).median())
     section.headline = (
         f"In the median step of a run the bus carries {span(medians['bus_gbit_per_s'], rate)}, pauses included, and "
         f"{span(medians['moving_bus_gbit_per_s'], rate)} while something moves, over "
         f"{counted(medians['run_id'].n_unique(), 'run')}."
     )
     by_program = pl.col("measured_by") == "events"
-    drawn = frame.filter(by_program | ~by_program.any().over("run_id", "step"))
+    drawn = known.filter(by_program | ~by_program.any().over("run_id", "step"))
     shown = drawn.group_by("run_id", maintain_order=True).head(BANDWIDTH_STEPS)
     caption = (
         "Bus bandwidth, as in nccl-tests, is the volume that the algorithm exchanges over the time that the exchange "
