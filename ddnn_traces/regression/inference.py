@@ -97,7 +97,8 @@ def joint_tests(
     """The joint test of terms that the rows separate poorly or not at all, each group once.
 
     columns: the design's, with those that others span. A group is of terms with columns that the others of the group
-    span, and of all terms whose GVIF^(1/(2 df)) is above INFLATED.
+    span, and of all terms whose GVIF^(1/(2 df)) is above INFLATED. A term that is significant by its own part is told
+    apart from the rest: it stays in the fit that the rest are tested against.
     """
     from scipy import stats
 
@@ -110,9 +111,10 @@ def joint_tests(
     for group in groups:
         touching = [other for other in merged if other & group]
         merged = [other for other in merged if not other & group] + [group.union(*touching)]
+    told_apart = {test.term for test in tests if test.p_value is not None and test.p_value < ALPHA}
     scatter = estimate.scatter(errors)
     found = []
-    for group in (group for group in merged if len(group) > 1):
+    for group in (group - told_apart for group in merged if len(group - told_apart) > 1):
         others, _ = split_aliased([column for column in columns if column.term not in group])
         share = Share(tuple(others), len(estimate.columns) - len(others), 0, (), False)
         f, df, denominator = (None, share.df, 0.0) if estimate.is_exact else _wald_f(estimate, scatter, share)

@@ -86,7 +86,7 @@ def verdicts(
 def _with_others(verdict: TermVerdict, together: Sequence[JointTest]) -> TermVerdict:
     """The verdict, and that on the term with those that it cannot be told from, where alone it is not significant."""
     joint = next((test for test in together if verdict.term in test.terms), None)
-    if joint is None or verdict.depends_on or verdict.significant or joint.f is None or joint.p_value is None:
+    if joint is None or verdict.depends_on or joint.f is None or joint.p_value is None:
         return verdict
     names = " and ".join(sorted(joint.terms, key=lambda term: (term not in SIZES, term)))  # in any formula the same
     test = f"joint F({joint.df}, {degrees(joint.df_denominator)}) = {digits(joint.f, 4)}, {p_text(joint.p_value)}"

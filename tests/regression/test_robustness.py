@@ -283,6 +283,20 @@ def test_terms_without_an_effect_are_insignificant_together_too() -> None:
         assert "a and b together: insignificant, too" in found.sentence
 
 
+def test_a_term_with_an_effect_of_its_own_does_not_withhold_its_neighbour() -> None:
+    """Topologies share a direction with the frameworks, of which one halves the volume: the topologies do nothing."""
+    ring = pl.col("framework_backend") == "tf-grpc"
+    topology = pl.when(ring).then(pl.lit("tree")).when(pl.int_range(24) % 2 == 0).then(pl.lit("star"))
+    rows = noisy_runs(topology=topology.otherwise(pl.lit("ring")))
+    half = pl.when(pl.col("framework_backend") == "kungfu-pair").then(0.5).otherwise(1.0)
+    result = fit(rows.with_columns(step_bytes=pl.col("step_bytes") * half), PAPER_FORMULA, "classic")
+    verdicts = {found.term: found for found in result.verdicts}
+    assert verdicts[FRAMEWORK].significant is True
+    assert verdicts["C(topology)"].significant is False
+    assert "of its 2 degrees of freedom 1 is its own and tested" in verdicts["C(topology)"].sentence
+    assert "cannot be separated from" in verdicts["C(topology)"].sentence
+
+
 def test_opposite_effects_are_not_called_insignificant() -> None:
     """A framework halves the volume at one batch size and adds 40% at the other: on average it has no effect."""
     effect = (

@@ -71,7 +71,7 @@ def test_the_paper_s_sentence_names_no_configuration_that_cannot_be_separated() 
     assert "tf-grpc" not in sentence
     assert missing_facts(sentence, "some configurations cannot be separated") == []
     rows = {row.name: row.here for row in sentences.paper_rows(result)}
-    assert missing_facts(rows["Comm_Topology"], "not separable", "cannot be estimated: topology = ") == []
+    assert missing_facts(rows["Comm_Topology"], "cannot be estimated: topology = ", "cannot be separated from") == []
 
 
 def test_the_remedy_of_a_missing_value_is_stated() -> None:
