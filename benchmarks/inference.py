@@ -11,12 +11,16 @@ runs, which scatter by 1%.
 A finding is false where the verdict on framework or batch size is significant and neither has an effect. Power: of
 framework, where one framework sends 5% more. Coverage: of the size's exponent 1, and of the mean of a cell, by the
 interval for all such runs (prediction from the other cells).
+
+A second table is of effects that hide. `collinear sizes`: a second size within 0.05% of the first. `opposite effects`:
+a framework sends half at one batch size and 40% more at the other. Each has the shares of sets by verdict.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+from collections import Counter
 
 import numpy as np
 import polars as pl
@@ -110,6 +114,27 @@ def judged(kind: str, sets: int) -> dict[str, float]:
     }  # fmt: skip
 
 
+def hiding(kind: str, number: int) -> tuple[pl.DataFrame, str, str]:
+    """The rows of an effect that hides, the formula, and the term that has the effect."""
+    rng = np.random.default_rng([len(KINDS), number])
+    rows, _ = draw("no effect", 0.0, rng)
+    if kind == "collinear sizes":
+        near = pl.Series(1 + 0.0005 * rng.standard_normal(rows.height))
+        formula = FORMULA.replace(" ~ ", " ~ np.log(nominal_bytes) + ")
+        return rows.with_columns(nominal_bytes=pl.col("model_bytes") * near), formula, "np.log(model_bytes)"
+    at = pl.when(pl.col("framework_backend") != "mpi").then(1.0).when(pl.col("batch_size") == BATCHES[0]).then(0.5)
+    return rows.with_columns(step_bytes=pl.col("step_bytes") * at.otherwise(1.4)), FORMULA, TERMS[0]
+
+
+def told(kind: str, sets: int) -> Counter[bool | None]:
+    """How often the term with the effect is called significant, insignificant and neither."""
+    found: Counter[bool | None] = Counter()
+    for number in range(sets):
+        rows, formula, term = hiding(kind, number)
+        found[next(v.significant for v in fit(rows, formula).verdicts if v.term == term)] += 1
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", type=int, default=200, help="data sets a kind")
@@ -118,6 +143,11 @@ def main() -> None:
     for kind in KINDS:
         shares = judged(kind, arguments.sets)
         shown = ["-" if np.isnan(share) else f"{share:.3f}" for share in shares.values()]
+        print(f"| {kind} | {' | '.join(shown)} |", flush=True)
+    print("\n| effect | called significant | not separable, not established | insignificant |\n|---|---|---|---|")
+    for kind in ("collinear sizes", "opposite effects"):
+        counts = told(kind, arguments.sets)
+        shown = [f"{counts[answer] / arguments.sets:.3f}" for answer in (True, None, False)]
         print(f"| {kind} | {' | '.join(shown)} |", flush=True)
 
 
