@@ -45,6 +45,8 @@ _WIDEST = 3
 _ALL_SIZES = frozenset({*SIZES, "model_size_mb"})
 _POSITIVE = _ALL_SIZES | {"batch_size", "workers", "steps", "step_ms"}
 _MOST_NAMED = 5
+#: Levels that whoever plans a job chooses, beside those of the default formula.
+_OF_A_JOB = ("optimizer", "congestion_control")
 _IMPOSSIBLE = "cannot be predicted from these runs:"
 #: Of a dropped column's largest value, how far the job's may lie from the combination of the other columns.
 _OUTSIDE = 1e-7
@@ -65,7 +67,7 @@ def predict(
             _number(name, value)
     chosen, notes = (formula, []) if formula is not None else _default(volumes, job)
     volume = _point(volumes, chosen, VOLUMES, job)
-    warnings = [*volume.warnings, *_dependences(volumes, volume, job)]
+    warnings = [*volume.warnings, *_dependences(volumes, volume, job), *_left_open(volumes, volume, job)]
     notes += volume.notes
     step = volume.predicted("step", "bytes")
     if not step.estimate > 0:
@@ -131,6 +133,32 @@ def _dependences(rows: pl.DataFrame, volume: _Point, job: Job) -> Iterator[str]:
                 f"the prediction depends on {name}, which the formula lacks: with it {other.estimate / 1e6:,.3f} MB a "
                 f"step, without it {mean.estimate / 1e6:,.3f}"
             )
+
+
+def _left_open(rows: pl.DataFrame, volume: _Point, job: Job) -> Iterator[str]:
+    """Attributes that the job does not state, in which the runs like it differ, and on which the prediction depends.
+
+    It depends on one where the prediction interval at a level does not hold the estimate at another.
+    """
+    stated = [name for name in volume.formula.right_names if isinstance(job.values.get(name), str)]
+    alike = volume.rows.filter(pl.lit(True), *(pl.col(name) == job.values[name] for name in stated))
+    for name in (name for name in _OF_A_JOB if name in alike.columns and name not in volume.formula.names):
+        levels = sorted(alike[name].drop_nulls().unique().to_list())
+        if len(levels) < 2 or job.values.get(name) is not None:
+            continue
+        longer = robustness.with_attributes(volume.formula, (name,), volume.rows)
+        try:
+            jobs = {level: replace(job, values={**job.values, name: level}) for level in levels}
+            found = {level: _point(rows, longer, VOLUMES, jobs[level]).predicted("step", "bytes") for level in levels}
+        except (PredictionError, RegressionError):
+            continue  # the runs do not tell their effect
+        ends = [(one.low, one.high) for one in found.values()]
+        if any(
+            low is not None and high is not None and not low <= other.estimate <= high
+            for low, high in ends for other in found.values()
+        ):  # fmt: skip
+            volumes = ", ".join(f"{level} {other.estimate / 1e6:,.3f} MB" for level, other in found.items())
+            yield f"the volume of a step depends on {name}, which the job does not state ({volumes}): give {name}"
 
 
 def _refused(start: str, reasons: Iterable[str]) -> PredictionError:
@@ -343,6 +371,12 @@ def _law_factor(rows: pl.DataFrame, described: Mapping[str, Any]) -> float:
     if len(factors) == 1 and known["workers"].n_unique() == 1:
         return float(factors[0])
     if "workers" in described:
+        if len(factors) > 1:
+            several = " or ".join(plain(factor) for factor in sorted(factors))
+            raise PredictionError(
+                f"the runs like the job send {several} model sizes in a step (updates of an asynchronous server are "
+                "steps of their own): give --set law_factor="
+            )
         raise PredictionError(
             f"no law is known of the volume of {described.get('topology', 'this topology')} among "
             f"{counted(int(described['workers']), 'worker')}; give --set law_factor=, the model sizes that all send "

@@ -241,6 +241,28 @@ def test_a_prediction_that_depends_on_an_attribute_that_the_formula_lacks_is_ref
     assert message.replace("workers", "delay_ms") in refused(rows=delayed, delay_ms=2.5)
 
 
+def test_an_optimizer_that_matters_is_asked_for() -> None:
+    """Asynchronous servers send half: a job that does not state the optimizer is between both, and like none."""
+    rows = copies(2).with_columns(optimizer=pl.Series(["sgd", "async"]).gather([0] * 16 + [1] * 16))
+    logs = "np.log(step_bytes) ~ np.log(model_bytes) + C(framework_backend) + C(batch_size) + C(topology)"
+    half = pl.when(pl.col("optimizer") == "async").then(0.5).otherwise(1.0)
+    rows = rows.with_columns(step_bytes=pl.col("step_bytes") * half)
+    assert "depends on optimizer, which the job does not state (async " in refused(rows=rows, formula=logs)
+    same = rows.with_columns(step_bytes=pl.col("step_bytes") / half)
+    assert predicted(same, logs).warnings == ()
+    assert predicted(rows, f"{logs} + C(optimizer)", optimizer="async").warnings == ()
+    rings = rows.filter((pl.col("optimizer") == "sgd") | (pl.col("topology") == "star"))
+    assert "optimizer" not in "".join(predicted(rings, logs, extrapolate=True).warnings), "no ring is asynchronous"
+
+
+def test_of_two_laws_of_the_runs_like_the_job_one_is_asked_for() -> None:
+    """Of 4 workers a synchronous server's step moves 8 model sizes; an asynchronous one's updates are each a step."""
+    rows = ROWS.with_columns(law_factor=pl.Series([8.0, 2.0] * 8))
+    rows = rows.with_columns(implied_bytes=pl.col("step_bytes") / pl.col("law_factor"))
+    message = refused(rows=rows, formula="np.log(implied_bytes) ~ np.log(model_bytes)", workers=4)
+    assert "send 2 or 8 model sizes in a step" in message and "give --set law_factor=" in message
+
+
 def test_what_a_worker_sends_is_predicted_times_the_workers_of_the_job() -> None:
     rows = ROWS.with_columns(workers=pl.Series([2, 4, 4, 8] * 4)).with_columns(
         worker_bytes=pl.col("step_bytes") / pl.col("workers")
