@@ -259,7 +259,7 @@ def test_of_two_laws_of_the_runs_like_the_job_one_is_asked_for() -> None:
     """Of 4 workers a synchronous server's step moves 8 model sizes; an asynchronous one's updates are each a step."""
     rows = ROWS.with_columns(law_factor=pl.Series([8.0, 8.0, 2.0, 2.0] * 4))
     rows = rows.with_columns(implied_bytes=pl.col("step_bytes") / pl.col("law_factor"))
-    with pytest.raises(PredictionError, match="send 2 or 8 model sizes in a step .* give --set law_factor="):
+    with pytest.raises(PredictionError, match=r"send 2 or 8 model sizes in a step .* give --set law_factor="):
         predicted(rows, "np.log(implied_bytes) ~ np.log(model_bytes)", workers=4)
 
 
