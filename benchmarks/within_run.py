@@ -23,7 +23,7 @@ import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
 
 AUTOCORRELATIONS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
-STEPS = (50, 100, 200, 500, 1000)
+STEPS = (100, 200, 500, 1000)
 LEVELS = (0.0, 0.1, 0.3, 1.0)
 DATASET = Path(__file__).parents[1] / "data" / "dataset"
 _BURN_IN = 200

@@ -20,7 +20,7 @@
 -- column: samples_per_s samples/s; workers x batch_size over step_ms; null where no run finished
 -- column: low_samples_per_s samples/s; lower end of its 95% interval, by Student's t on the mean step times; null where interval_of is
 -- column: high_samples_per_s samples/s; upper end
--- column: interval_of; runs: where further runs of the cell would be; this run: only where the mean of a longer run would be (within_run); null with two runs, or with one of fewer than 100 steps
+-- column: interval_of; runs: where further runs of the cell would be; this run: only where the mean of a longer run would be (within_run); null with two runs, or with one of fewer than 200 steps
 -- Runs in which something was killed on purpose are left out: their steps wait for a restart (fault_recovery).
 -- The paper's mean is of single steps (its section 3.2). Here a run is one value: steps of a run are alike, and in data/dataset
 -- the variance between repeats is 6 times what their steps predict (benchmarks/within_run.py).

@@ -27,7 +27,7 @@
 -- column: high_gbit_per_s Gbit/s; its upper end
 -- column: std_gbit_per_s Gbit/s; standard deviation s by n - 1, of the samples, or of the means of runs where interval_of is runs
 -- column: lag1_autocorrelation ratio; correlation of neighbouring samples, -1 to 1; null for several runs
--- A sample in which nothing is sent has throughput 0 and counts. There is no interval within the run with fewer than 100
+-- A sample in which nothing is sent has throughput 0 and counts. There is no interval within the run with fewer than 200
 -- samples, or where they are shorter than a step. Steps of one run say nothing about another run of the setting: that takes
 -- runs, at least three (pool_by).
 -- The paper's table I describes 30 batch means over 10 runs of a framework and model: pool_by = framework_setting,model, where

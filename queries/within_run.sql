@@ -6,14 +6,15 @@
 -- column: mean; mean of the values, in their unit
 -- column: deviation; standard deviation by n - 1
 -- column: lag1_autocorrelation ratio; correlation of neighbouring values, -1 to 1
--- column: error; standard error of the mean within this run; null with fewer than 100 values
--- column: half_width; half width of the 95% interval within this run: error times Student's t of 9 degrees of freedom; null with fewer than 100 values
+-- column: error; standard error of the mean within this run; null with fewer than 200 values
+-- column: half_width; half width of the 95% interval within this run: error times Student's t of 9 degrees of freedom; null with fewer than 200 values
 -- column: problem; why there is no interval; null where there is
 -- Neighbouring steps are alike, so that s / sqrt(n) is too small (Flyvbjerg and Petersen 1989, J. Chem. Phys. 91, 461).
 -- The error is the larger of two: that of 10 batch means (ten parts of equal length, what is left over is at the start),
 -- and s / sqrt(n) sqrt((1 + r) / (1 - r)) with the lag-1 autocorrelation r, whose bias in a short series, (1 + 4 r) / n, is
 -- added (Kendall 1954). The first assumes nothing but parts that are longer than the memory of the process; the second
--- holds where memory decays geometrically. benchmarks/within_run.py has its coverage: 0.9 needs 100 values.
+-- holds where memory decays geometrically. Of 200 values it covers 0.92 at r = 0.95, and
+-- of 100 only 0.86 (benchmarks/within_run.py).
 -- The interval says where the mean of a longer run would be. Another run of the same setting differs by more than that, and
 -- only runs tell by how much (compare, sweep_cells).
 -- Lists, not rows, so that it can be joined to a list a run: FROM (SELECT run_id, list(ms ORDER BY step) AS series ...),
@@ -38,7 +39,7 @@ FROM (
                    AS batch_means
         FROM (
             SELECT coalesce(list_filter($series::DOUBLE[], lambda value: value IS NOT NULL), []) AS known,
-                   100 AS least_samples, 10 AS batches, (SELECT t FROM student_t WHERE df = 9) AS t
+                   200 AS least_samples, 10 AS batches, (SELECT t FROM student_t WHERE df = 9) AS t
         )
     )
 )

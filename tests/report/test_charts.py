@@ -305,7 +305,7 @@ def test_durations_without_a_lossless_run_are_not_drawn_and_none_is_left_of_the_
 
 @pytest.mark.parametrize("name", ["throughput_intervals", "gradient_flow_intervals"])
 def test_intervals_are_drawn_where_they_are_known(name: str, query: Query, runs: tuple[str, ...]) -> None:
-    """Of the longest training here none is: it has fewer than 100 steps. So the first run is given one."""
+    """Of the longest training here none is: it has fewer than 200 steps. So the first run is given one."""
     frame = query(QUERIES.get(name, name)).sort("run_id")
     assert frame["low_gbit_per_s"].null_count() == frame.height == len(runs)
     ends = {"low_gbit_per_s": 0.9, "high_gbit_per_s": 1.1}

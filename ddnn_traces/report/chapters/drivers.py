@@ -210,7 +210,7 @@ def conditions(section: Section, frame: pl.DataFrame) -> None:
     first = frame.select(_OF_TRAINING).unique(maintain_order=True).head(TRAININGS)
     caption = (
         "A panel shows one condition; the others are at their best. Bars are 95% intervals over at least three runs. "
-        "A training of one run has a bar only if its log has 100 steps; that is within this run and says nothing of "
+        "A training of one run has a bar only if its log has 200 steps; that is within this run and says nothing of "
         "another run. A cross is a training of which no run did all its steps in its time limit."
     )
     shown = frame.join(first, on=_OF_TRAINING, how="semi", nulls_equal=True, maintain_order="left")

@@ -115,7 +115,7 @@ def total_throughput(section: Section, frame: pl.DataFrame) -> None:
         section.table(paper, columns, caption, published)
 
 
-_FEW_SAMPLES = "with fewer than 100 samples there is none"
+_FEW_SAMPLES = "with fewer than 200 samples there is none"
 
 
 def _certainty(known: pl.DataFrame) -> str:
