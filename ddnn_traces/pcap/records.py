@@ -136,7 +136,9 @@ class RecordReader:
             else:
                 self.ended = True
                 if why == loop.CORRUPT:
-                    self.damage = f"no sane record header at byte {self.position + pos} of the uncompressed file"
+                    is_zero = not any(block[pos : pos + 16])
+                    what = "zeros instead of a" if is_zero else "no sane"
+                    self.damage = f"{what} record header at byte {self.position + pos} of the uncompressed file"
                     if bytes(block[max(0, pos - 16) :][:4]) in PCAP_MAGICS:
                         self.damage += ", where a second pcap begins: split the file, or join the two with mergecap"
         self.position += pos

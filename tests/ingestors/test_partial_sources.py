@@ -92,6 +92,7 @@ RECORD = 16 + len(ring(A, B)[-1].record.frame)
         (GOOD[:-1], "truncated", len(ring(A, B)) - 1, "last record cut short"),
         (GOOD[: -RECORD + 5], "truncated", len(ring(A, B)) - 1, "last record cut short"),
         (GOOD + b"\xff" * 400, "corrupt", len(ring(A, B)), "no sane record header"),
+        (GOOD + bytes(1 << 20), "corrupt", len(ring(A, B)), "zeros instead of a record header"),
         (b"", "truncated", 0, "empty"),
         (GOOD[:10], "truncated", 0, "cut short inside the pcap file header"),
         (b"This is no capture at all, but text.", "corrupt", 0, "not a capture"),

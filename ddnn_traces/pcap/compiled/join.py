@@ -246,6 +246,7 @@ def _records(buf, pos, size, framing):
         seconds, fraction = _field(buf, pos, framing.big_endian), _field(buf, pos + 4, framing.big_endian)
         captured, wire = _field(buf, pos + 8, framing.big_endian), _field(buf, pos + 12, framing.big_endian)
         sane = captured <= framing.max_captured and captured <= wire and fraction < ticks_a_second
+        sane = sane and (seconds | fraction | wire) != 0
         if not sane or wire > (1 << 24) or (last >= 0 and abs(seconds - last) > 3600):
             return links, False
         last = seconds

@@ -212,7 +212,7 @@ def record_at(buf, pos, size, framing, interfaces, last_time):
         seconds, fraction = u32_little(buf, pos), u32_little(buf, pos + 4)
         captured, wire = u32_little(buf, pos + 8), u32_little(buf, pos + 12)
     start, following = pos + 16, pos + 16 + captured
-    if captured > framing.max_captured:
+    if captured > framing.max_captured or (wire | captured | seconds | fraction) == 0:
         return np.int64(CORRUPT), False, nothing, nothing, nothing, nothing, nothing, pos
     if following > size:
         return np.int64(NEED_BYTES), False, nothing, nothing, nothing, nothing, nothing, pos
@@ -299,8 +299,8 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
             else:
                 seconds, fraction = u32_little(buf, pos), u32_little(buf, pos + 4)
                 captured, wire = u32_little(buf, pos + 8), u32_little(buf, pos + 12)
-            if captured > max_captured:
-                why = CORRUPT
+            if captured > max_captured or (wire | captured | seconds | fraction) == 0:
+                why = CORRUPT  # zeros are the tail of a file that was allocated and not written
                 break
             start = pos + 16
             end = following = start + captured
