@@ -68,7 +68,7 @@ def _argument(context: click.Context, name: str, place: int) -> str:
 
 
 #: Formats of rows; those of files are in query/formats.py, which takes longer to load.
-FORMATS = ("table", "csv", "json", "ndjson", "parquet", "arrow", "md")
+FORMATS = ("table", "csv", "json", "ndjson", "parquet", "arrow", "md", "spreadsheet")
 _TERMINAL_ROWS = 50
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -31,8 +33,8 @@ def of_suffix(out: Path) -> str:
 
 
 def write(rows: pa.Table, output_format: str, out: BinaryIO) -> None:
-    """Write a table as csv, json (an array of objects), ndjson (an object a line), parquet, arrow (IPC stream) or md (a
-    table of Markdown).
+    """Write a table as csv, json (an array of objects), ndjson (an object a line), parquet, arrow (IPC stream), md (a
+    table of Markdown) or spreadsheet (csv in which no text is a formula).
 
     Raises QueryError for a type that the format does not have.
     """
@@ -43,10 +45,11 @@ def write(rows: pa.Table, output_format: str, out: BinaryIO) -> None:
 
 
 def _write(rows: pa.Table, output_format: str, out: BinaryIO) -> None:
-    if output_format == "csv":
+    if output_format in ("csv", "spreadsheet"):
         import pyarrow.csv
 
-        pyarrow.csv.write_csv(_flat(rows), out)
+        flat = _flat(rows)
+        pyarrow.csv.write_csv(_without_formulas(flat) if output_format == "spreadsheet" else flat, out)
     elif output_format == "json":
         _refuse_two_of_a_name(rows)
         out.write(json.dumps(_plain(rows.to_pylist()), indent=1).encode() + b"\n")
@@ -65,13 +68,27 @@ def _write(rows: pa.Table, output_format: str, out: BinaryIO) -> None:
             stream.write_table(rows)
 
 
+def _without_formulas(rows: pa.Table) -> pa.Table:
+    """The table with an apostrophe before each text, and name, that a spreadsheet would take for a formula.
+
+    As in https://owasp.org/www-community/attacks/CSV_Injection
+    """
+    import pyarrow.compute
+
+    for i, field in enumerate(rows.schema):
+        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
+            shown = pyarrow.compute.replace_substring_regex(rows[i], r"^([=+\-@\t\r])", r"'\1")
+            rows = rows.set_column(i, field.name, shown)
+    return rows.rename_columns([re.sub(r"^([=+\-@\t\r])", r"'\1", name) for name in rows.schema.names])
+
+
 def _markdown(rows: pa.Table) -> str:
-    """The table in Markdown, numbers aligned right."""
+    """The table in Markdown, numbers aligned right. No text of it is markup of HTML."""
     numeric = [pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in rows.schema.types]
     lines = [rows.schema.names, ["--:" if number else "---" for number in numeric]]
     columns = (column.to_pylist() for column in rows.columns)
     lines += [["" if value is None else str(value) for value in row] for row in zip(*columns, strict=True)]
-    cells = ([printable(cell).replace("|", "\\|") for cell in line] for line in lines)
+    cells = ([html.escape(printable(cell), quote=False).replace("|", "\\|") for cell in line] for line in lines)
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Iterator
@@ -71,6 +72,24 @@ def test_piped_output_is_whole(command: RunCommand, several: Dataset) -> None:
 def test_a_cell_of_markdown_holds_no_bar(command: RunCommand, several: Dataset) -> None:
     done = command("sql", several.path, "SELECT 'a|b' AS text", "--format", "md")
     assert done.stdout.decode().splitlines()[2] == "| a\\|b |"
+
+
+def test_a_cell_of_markdown_is_no_html(command: RunCommand, several: Dataset) -> None:
+    done = command("sql", several.path, "SELECT '<img src=x onerror=alert(1)>&' AS text", "--format", "md")
+    assert done.stdout.decode().splitlines()[2] == "| &lt;img src=x onerror=alert(1)&gt;&amp; |"
+
+
+def test_no_cell_of_a_spreadsheet_is_a_formula(command: RunCommand, several: Dataset) -> None:
+    """Text, names and lists that begin as a formula get an apostrophe; numbers stay numbers, and csv what it was."""
+    query = (
+        "SELECT '=1+2' AS \"@a\", '+1' AS b, '-x' AS c, -1 AS d, 'a=1' AS e, chr(9) || '=1' AS f, NULL::VARCHAR AS g"
+    )
+    done = command("sql", several.path, query, "--format", "spreadsheet")
+    assert list(csv.reader(done.stdout.decode().splitlines())) == [
+        ["'@a", "b", "c", "d", "e", "f", "g"], ["'=1+2", "'+1", "'-x", "-1", "a=1", "'\t=1", ""],
+    ]  # fmt: skip
+    plain = command("sql", several.path, query, "--format", "csv")
+    assert "'" not in plain.stdout.decode()
 
 
 # --- tables on a terminal
