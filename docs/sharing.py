@@ -1,8 +1,9 @@
-"""Keeps what docs/sharing.md and notebooks/06-sharing.ipynb show: `python docs/sharing.py CAMPAIGN OPTIONS`.
+"""Keeps what docs/sharing.md and notebooks/06-sharing.ipynb show: `python docs/sharing.py CAMPAIGN [OPTIONS]`.
 
-CAMPAIGN: folder of the sweep gao_5_cut.toml of docs/simulations. OPTIONS: folder with those of ns3_*.toml there,
-each named as its file. data/sharing gets their tables, of transfers and layers those that figures 5.20 to 5.23 need;
-docs/sharing gets the figures. Prints the tables of the page.
+CAMPAIGN: folder of the sweep gao_5.toml or gao_5_cut.toml of docs/simulations. OPTIONS: folder with those of ns3_*.toml
+there, each named as its file; without it what is kept of them stays. data/sharing gets what the page and the notebook
+read: cells, seed_results, of the flows those of figures 5.6 to 5.11, of transfers and layers those of figures 5.20 to
+5.23. docs/sharing gets the figures. Prints the tables of the page.
 """
 
 from __future__ import annotations
@@ -31,10 +32,14 @@ SHOWN = (
     "gains_16",
     "progression_4_92_same", "progression_4_92_lower", "progression_2_92_same", "progression_2_92_lower",
 )  # fmt: skip
-#: Columns of the table of the campaign, with their digits: of query operating_boundary.
+#: Columns of the table of the campaign, with their digits: of query operating_boundary, as of with_intervals.
 BOUNDARY = {
-    "compute_to_network": "g", "flows_per_s": "g", "region": "", "iteration_change_pct": "+.1f",
-    "small_change_pct": "+.1f", "large_change_pct": "+.1f",
+    "compute_to_network": "g", "flows_per_s": "g", "seeds": "", "iteration": "", "region": "", "small": "", "large": "",
+}  # fmt: skip
+#: Likewise of query thesis_statements.
+STATEMENTS = {
+    "compute_to_network": "g", "flows_per_s": "g", "measure": "", "stated_pct": "+g", "seeds": "", "change": "",
+    "here": "",
 }  # fmt: skip
 #: Columns of the table of the options: a sweep, its axes, and measures.
 OPTIONS = {
@@ -54,20 +59,32 @@ def _cell(value: object, form: str) -> str:
     return text.replace("-", "+") if text == "-0.0" else text
 
 
-def keep(campaign: Path, options: Path) -> None:
-    """Write data/sharing and docs/sharing anew."""
-    for folder in (DATA, FIGURES):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-    shown = sweep_queries.run(campaign, "progression_cells")["cell"].to_list()
-    for name in sweep_queries.TABLES:
-        frame = pl.read_parquet(campaign / f"{name}.parquet")
-        if name in ("transfers", "layers"):
-            frame = frame.filter(pl.col("cell").is_in(shown))
-        if name == "transfers":
-            frame = frame.filter(pl.col("worker") == 0)
-        frame.write_parquet(DATA / f"{name}.parquet", compression_level=19)
-    gao.write(campaign, axes(SIMULATIONS / "gao_5_cut.toml"))
+def with_intervals(frame: pl.DataFrame, *names: str) -> pl.DataFrame:
+    """The frame with a column for each name: its change and, where there is one, its 95% interval."""
+
+    def text(row: dict[str, float | None], change: str, ends: str) -> str:
+        low, high = row[f"{ends}_low_pct"], row[f"{ends}_high_pct"]
+        return _cell(row[change], "+.1f") + ("" if low is None else f" [{_cell(low, '+.1f')}, {_cell(high, '+.1f')}]")
+
+    columns = {name: f"{name}_change_pct" if name != "change" else "change_pct" for name in names}
+    return frame.with_columns(
+        pl.Series(name, [text(row, change, name) for row in frame.iter_rows(named=True)], pl.String)
+        for name, change in columns.items()
+    )
+
+
+def tables(data: Path) -> list[list[str]]:
+    """The tables of the page: the campaign, what the thesis states beside it, and the options."""
+    boundary = with_intervals(sweep_queries.run(data, "operating_boundary"), "iteration", "small", "large")
+    statements = with_intervals(sweep_queries.run(data, "thesis_statements"), "change")
+    options = pl.read_parquet(data / "options.parquet")
+    return [table(boundary, BOUNDARY), table(statements, STATEMENTS), table(options, OPTIONS)]
+
+
+def keep_campaign(campaign: Path) -> None:
+    """Write what is kept of the campaign anew."""
+    _keep_tables(campaign)
+    gao.write(campaign, axes(SIMULATIONS / "gao_5.toml"))
     for name in SHOWN:
         figure = campaign / "figures" / f"{name}.svg"
         if figure.stat().st_size < MOST_SVG:
@@ -75,12 +92,37 @@ def keep(campaign: Path, options: Path) -> None:
         else:
             png = vl_convert.svg_to_png(figure.read_text(encoding="utf-8"))
             (FIGURES / f"{name}.png").write_bytes(png)
+
+
+def keep_options(options: Path) -> None:
+    """Write what is kept of the options anew."""
     parts = []
     for file in sorted(SIMULATIONS.glob("ns3_*.toml")):
         gao.write(options / file.stem, axes(file))
         parts.append(_cells(options / file.stem, file.stem.removeprefix("ns3_")))
         shutil.copy(options / file.stem / "figures" / "by_axis.svg", FIGURES / f"{file.stem}.svg")
     pl.concat(parts).write_parquet(DATA / "options.parquet", compression_level=19)
+
+
+def _keep_tables(campaign: Path) -> None:
+    cells = pl.read_parquet(campaign / "cells.parquet")
+    shown = sweep_queries.run(campaign, "progression_cells")["cell"]
+    of_one_seed = cells.filter(pl.col("seed") == pl.col("seed").min())
+    drawn = of_one_seed.filter(pl.col("flows_per_s") == pl.col("flows_per_s").min())["cell"]
+    kept = {
+        "cells": cells,
+        "seed_results": sweep_queries.run(campaign, "seed_results"),
+        "background_flows": _rows(campaign, "background_flows", drawn),
+        "transfers": _rows(campaign, "transfers", shown).filter(pl.col("worker") == 0),
+        "layers": _rows(campaign, "layers", shown),
+        "buffers": _rows(campaign, "buffers", shown),
+    }
+    for name, frame in kept.items():
+        frame.write_parquet(DATA / f"{name}.parquet", compression_level=19)
+
+
+def _rows(campaign: Path, name: str, cells: pl.Series) -> pl.DataFrame:
+    return pl.read_parquet(campaign / f"{name}.parquet").filter(pl.col("cell").is_in(cells.implode()))
 
 
 def _cells(folder: Path, name: str) -> pl.DataFrame:
@@ -94,6 +136,8 @@ def _cells(folder: Path, name: str) -> pl.DataFrame:
 
 
 if __name__ == "__main__":
-    keep(*map(Path, sys.argv[1:]))
-    print("\n".join(table(sweep_queries.run(DATA, "operating_boundary"), BOUNDARY)), end="\n\n")
-    print("\n".join(table(pl.read_parquet(DATA / "options.parquet"), OPTIONS)))
+    folders = [*map(Path, sys.argv[1:])]
+    keep_campaign(folders[0])
+    if folders[1:]:
+        keep_options(folders[1])
+    print("\n\n".join("\n".join(rows) for rows in tables(DATA)))

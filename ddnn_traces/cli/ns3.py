@@ -110,7 +110,7 @@ def sweep(
     """Simulate every combination of the values that a TOML file has lists of: OUT/cells.parquet, tables and charts.
 
     The keys are those of `ns3 run` (docs/ns3.md). Without a file: the campaign of Gao 2020, section 5.4, with preset
-    fast, 96 cells. An interrupted sweep goes on with the same command. docs/sharing.md describes what is written.
+    fast, 160 cells. An interrupted sweep goes on with the same command. docs/sharing.md describes what is written.
     """
     from ddnn_traces.report.charts import gao
     from ddnn_traces.traffic.ns3 import ns3_sweep as sweeps

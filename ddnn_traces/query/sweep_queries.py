@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 #: Tables of a sweep, OUT/NAME.parquet; thesis is what the text of Gao 2020 states.
 TABLES = ("cells", "background_flows", "transfers", "layers", "buffers")
 THESIS = "thesis"
+#: The one query of queries/ that those of a sweep read.
+STUDENT_T = "student_t"
 #: Queries that compare cells of both priorities.
 PAIRED = {"paired_flows", "seed_results"}
 
@@ -33,7 +35,11 @@ def queries() -> dict[str, catalogue.Query]:
 
 
 def run(sweep: Path, name: str, **params: Any) -> pl.DataFrame:
-    """Rows of a query of the sweep in a folder. Raises QueryError, and NoDataError where a table is missing."""
+    """Rows of a query of the sweep in a folder. Raises QueryError, and NoDataError where a table is missing.
+
+    Other queries read the rows of one from NAME.parquet where the folder has it: a sweep of which these are kept, and
+    not all the flows that they are of.
+    """
     import duckdb
     import polars as pl
 
@@ -49,10 +55,14 @@ def run(sweep: Path, name: str, **params: Any) -> pl.DataFrame:
                 raise NoDataError(f"{path}: is missing; ddnn-traces ns3 sweep --out {sweep} writes it")
             connection.execute(f"CREATE VIEW {table} AS FROM read_parquet({_quoted(path)})")
         connection.execute(f"CREATE VIEW {THESIS} AS FROM read_csv({_quoted(folder() / 'gao.csv')}, header = true)")
+        connection.execute(f"CREATE VIEW {STUDENT_T} AS {catalogue.find(STUDENT_T).sql}")
         if _reads(found, name) & PAIRED:
             _refuse_other_axes(connection, sweep)
         for query in found.values():
-            if not query.params:
+            kept = sweep / f"{query.name}.parquet"
+            if kept.is_file():
+                connection.execute(f"CREATE VIEW {query.name} AS FROM read_parquet({_quoted(kept)})")
+            elif not query.params:
                 connection.execute(f"CREATE VIEW {query.name} AS {query.sql}")
         try:
             frame = pl.from_arrow(connection.sql(found[name].sql, params=values or None).to_arrow_table())

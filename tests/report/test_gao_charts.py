@@ -126,6 +126,24 @@ def test_what_was_not_measured_is_left_out(lacking: str, folder: Path, tmp_path:
     assert len(numbers) == {"flows": 3 + 2 + 2, "iterations": 8, "large": 3 + 4}[lacking]
 
 
+def test_the_map_has_intervals_and_is_grey_where_nothing_can_be_told(folder: Path, tmp_path: Path) -> None:
+    """Two seeds have no interval: only grey. One cell with an interval: how far it reaches, and its colour."""
+    rows = sweep_queries.run(folder, "operating_boundary")
+    ends = {"low": 8.5, "high": 11.5}
+    first = pl.int_range(pl.len()) == 0
+    told = rows.with_columns(
+        pl.when(first).then(pl.lit("yellow")).otherwise("region").alias("region"),
+        *(pl.when(first).then(value).alias(f"iteration_{end}_pct") for end, value in ends.items()),
+    )
+    greys, drawn = [], []
+    for frame in (rows, told):
+        svg = style.svg(style.with_look(gao.operating_boundary(frame), "a map").to_dict())
+        greys.append(len(re.findall('fill="#d4d4d4"', svg)))
+        drawn.append([text for text in re.findall(r"<text[^>]*>([^<]+)</text>", svg) if text.startswith("±")])
+    assert drawn == [[], ["± 1.5"]]
+    assert greys[0] == greys[1] + 1
+
+
 def test_axes_have_units(folder: Path, written: list[Path]) -> None:
     for path in written:
         titles = [text for text in texts(path) if re.search(r"[a-z]{4,} ?.*\)$", text)]

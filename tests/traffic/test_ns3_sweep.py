@@ -52,12 +52,12 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Message
 
 def test_without_a_file_it_is_the_thesis_s_campaign() -> None:
     cells = list(specification.cells(sweeps.THESIS, sweeps.ALL_KEYS))
-    assert len(cells) == 96
+    assert len(cells) == 160
     jobs = [ns3.job(cell) for cell in cells]
     passes = [round(float(job.profile.forward_ns.sum() + job.profile.backward_ns.sum()) / 1e6) for job in jobs]
     assert set(passes) == {2240, 1120, 560, 280}
     about = {(ms, job.flows_per_s, job.training_priority, job.seed) for ms, job in zip(passes, jobs, strict=True)}
-    assert len(about) == 96
+    assert len(about) == 160
     assert {job.segment_bytes for job in jobs} == {8940} and {job.seconds for job in jobs} == {12}
     assert {(job.warm_up_s, job.cool_down_s, job.workers) for job in jobs} == {(2, 2, 8)}
 
@@ -71,6 +71,13 @@ def test_the_documented_campaigns() -> None:
     cut = [ns3.job(cell) for cell in specification.cells(values, sweeps.ALL_KEYS)]
     assert len(cut) == 32
     assert {(job.seconds, job.warm_up_s, job.cool_down_s, job.seed) for job in cut} == {(5.5, 0.5, 0.25, 0)}
+    values = specification.read_file(DOCUMENTED / "gao_5_seeds.toml")
+    more = [ns3.job(cell) for cell in specification.cells(values, sweeps.ALL_KEYS)]
+    assert {job.seed for job in more} == {1, 2, 3, 4}
+    of_cut = [job.parameters() for job in cut]
+    assert all(job.changed(seed=0).parameters() in of_cut for job in more), (
+        "but for the seed, cells of the cut campaign"
+    )
 
 
 def test_cells_with_more_packets_are_the_first() -> None:

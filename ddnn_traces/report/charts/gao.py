@@ -238,47 +238,63 @@ def flow_gains(gains: pl.DataFrame, periods: pl.DataFrame) -> alt.TopLevelMixin:
     return alt.vconcat(*drawn, spacing=14)
 
 
-_REGIONS = {"green": "#5ab45a", "yellow": "#f5dd67", "red": "#d7674c"}
+_UNTOLD = "#d4d4d4"
+_REGIONS = {"green": "#5ab45a", "yellow": "#f5dd67", "red": "#d7674c", "cannot be told": _UNTOLD}
 
 
 def operating_boundary(frame: pl.DataFrame) -> alt.TopLevelMixin:
-    """Three maps of the changes by expected utilization, of rows of operating_boundary; a cell has its number."""
+    """Three maps of the changes by expected utilization, of rows of operating_boundary.
+
+    A cell has its number and, below it, how far its 95% interval reaches to each side.
+    """
     percent = [(pl.col(name) * 100).round(2) for name in ("expected_utilization", "expected_background_utilization")]
     rows = frame.with_columns(percent)
     x = alt.X(
         "expected_background_utilization:O", title="background's utilization, expected (%)", axis=alt.Axis(labelAngle=0)
     )
     y = alt.Y("expected_utilization:O", title="training's utilization, expected (%)", sort="descending")
-    found = rows["region"].unique().drop_nulls().to_list()
     regions = alt.Scale(domain=[*_REGIONS], range=[*_REGIONS.values()])
-    said = "{green: 'green: below 1%', yellow: 'yellow: 1% to 30%', red: 'red: above 30% longer'}[datum.label]"
-    legend = alt.Legend(orient="bottom", direction="vertical", title=None, labelExpr=said) if found else None
+    said = (
+        "{green: 'green: below 1%', yellow: 'yellow: 1% to 30%', red: 'red: above 30% longer'}[datum.label]"
+        " || 'grey: cannot be told'"
+    )
+    legend = alt.Legend(orient="bottom", direction="vertical", title="95% interval", labelExpr=said)
     maps = [
-        ("iteration_change_pct", "iteration time, change (%)", alt.Color("region:N", scale=regions, legend=legend)),
-        ("small_change_pct", "duration of small flows, change (%)", _greens("small_change_pct", rows)),
-        ("large_change_pct", "duration of large flows, change (%)", _greens("large_change_pct", rows)),
+        ("iteration", "iteration time, change (%)", alt.Color("region:N", scale=regions, legend=legend)),
+        ("small", "duration of small flows, change (%)", _greens("small", rows)),
+        ("large", "duration of large flows, change (%)", _greens("large", rows)),
     ]
     drawn = []
     for name, title, color in maps:
-        there = rows.filter(pl.col(name).is_not_null())
+        there = rows.filter(pl.col(f"{name}_change_pct").is_not_null())
+        there = there.with_columns(reach=(pl.col(f"{name}_high_pct") - pl.col(f"{name}_low_pct")) / 2)
         tips = style.tips(
             ("compute_to_network:Q", "computation over transmission (ratio)"), ("flows_per_s:Q", "flows/s"),
-            (f"{name}:Q", title, ",.2f"),
+            (f"{name}_change_pct:Q", title, ",.2f"), ("reach:Q", "half of the 95% interval (%)", ",.2f"),
+            ("seeds:Q", "seeds with iterations"),
         )  # fmt: skip
         base = style.data_chart(there).encode(x=x, y=y, tooltip=tips)
         layers = [base.mark_rect().encode(color=color)]
-        layers.append(base.mark_text(fontSize=style.FONT_SIZE).encode(text=alt.Text(f"{name}:Q", format="+.1f")))
-        drawn.append(alt.layer(*layers, title=title).properties(width=200, height=170))
+        layers.append(
+            base.mark_text(fontSize=style.FONT_SIZE, dy=-7).encode(text=alt.Text(f"{name}_change_pct:Q", format="+.1f"))
+        )
+        half = base.transform_filter("datum.reach !== null").transform_calculate(
+            half="'± ' + format(datum.reach, '.1f')"
+        )
+        layers.append(half.mark_text(fontSize=style.FONT_SIZE, dy=7).encode(text="half:N"))
+        drawn.append(alt.layer(*layers, title=title).properties(width=220, height=190))
     maps_together: alt.TopLevelMixin = alt.hconcat(*drawn, spacing=30).resolve_scale(color="independent")
     return maps_together
 
 
-def _greens(name: str, rows: pl.DataFrame) -> alt.Color:
-    """Darker where the change is more of a gain; white from no gain on."""
-    best = rows[name].min()
+def _greens(name: str, rows: pl.DataFrame) -> Any:
+    """Darker where the change is more of a gain; grey where the interval holds 0 or is lacking."""
+    best = rows[f"{name}_change_pct"].min()
     low = min(float(best), -1.0) if isinstance(best, float) else -1.0
     scale = alt.Scale(domain=[low, 0], range=["#41ab5d", "#ffffff"], interpolate="rgb", clamp=True)
-    return alt.Color(f"{name}:Q", scale=scale, legend=None)
+    color = alt.Color(f"{name}_change_pct:Q", scale=scale, legend=None)
+    is_told = f"datum.{name}_low_pct !== null && datum.{name}_low_pct * datum.{name}_high_pct > 0"
+    return alt.condition(is_told, color, alt.value(_UNTOLD))
 
 
 #: Seconds of a run that its progression shows: of 12 s the file would have several MB.
