@@ -9,7 +9,7 @@
 -- column: worker_ip; address of the worker
 -- column: worker; label of the worker; null where it has none
 -- column: step_payload_bytes
--- Flows between two servers are in neither phase. A flow carries data when its payload in steps is at least 1% of that
+-- Flows between two servers are in neither phase, and a chief is no worker: what it sends starts training. A flow carries data when its payload in steps is at least 1% of that
 -- of the run's heaviest such flow: requests, barriers and acknowledgements are not transfers. Connections on the same
 -- ports stay separate, as in flows.
 WITH thresholds AS (
@@ -31,5 +31,6 @@ SELECT directed.run_id, flow_id, phase, server_ip, worker_ip, label AS worker, s
 FROM directed
 LEFT JOIN hosts ON hosts.run_id = directed.run_id AND hosts.host_ip = worker_ip
 CROSS JOIN thresholds
+WHERE role IS DISTINCT FROM 'chief'
 QUALIFY step_payload_bytes > 0 AND step_payload_bytes >= data_share * max(step_payload_bytes) OVER (PARTITION BY directed.run_id)
 ORDER BY directed.run_id, flow_id

@@ -1,6 +1,6 @@
 -- question: What does each pair of a worker and a parameter server exchange in each step, in each direction?
 -- row: a run, a step, a phase (aggregation or distribution), a parameter server and a worker
--- inputs: flow_windows, steps, parameter_server_flows, parameter_server_logs
+-- inputs: flow_windows, parameter_server_flows, parameter_server_logs, parameter_server_steps
 -- figure: chang section 3 (aggregation and distribution)
 -- column: run_id
 -- column: step
@@ -13,17 +13,18 @@
 -- column: end_ns ns since the epoch, UTC; end of the last window with payload
 -- column: window_ns ns; length of a base window: the resolution of both times
 -- Only runs in which the steps of all workers are known (parameter_server_logs) have rows, asynchronous ones among
--- them. A base window belongs to the step of the worker's own log in which it begins, and what comes after a step's end
+-- them. A base window belongs to the worker's step (parameter_server_steps) in which it begins, and what comes after a step's end
 -- belongs to that step until the worker begins the next: a server may log a step's end before the last byte has left
 -- it. So times and bytes are exact to a base window; the clocks of a worker's log and of a server's capture are taken
 -- as one. A flow is busy from a tenth of its mean payload per window: what is left of the step before, or sent again,
--- is no start.
+-- is no start. In the steps of a chief nothing is left of the step before, but the flows carry small messages of control
+-- too, so that a pair begins and ends with a window from 256 payload bytes on.
 WITH thresholds AS (
-    SELECT 0.1 AS busy_share  -- of a flow's mean payload per window: what begins a pair
+    SELECT 0.1 AS busy_share,   -- of a flow's mean payload per window: what begins a pair
+           256 AS control_bytes -- payload of a window: fewer are messages of control (gRPC pings and answers: 17 to 57)
 ), worker_steps AS (
-    SELECT run_id, worker, step, start_ns,
-           coalesce(lead(start_ns) OVER (PARTITION BY run_id, worker ORDER BY start_ns), end_ns) AS until_ns
-    FROM steps
+    SELECT run_id, worker, step, start_ns, until_ns, steps_from = 'chief' AS of_chief
+    FROM parameter_server_steps
     WHERE run_id IN (SELECT run_id FROM parameter_server_logs WHERE problem IS NULL)
 ), run_grids AS (
     SELECT run_id, greatest(avg(until_ns - start_ns), 1)::BIGINT AS cell_ns
@@ -38,7 +39,7 @@ WITH thresholds AS (
     SELECT unnest(list(f), max_depth := 2)
     FROM numbered_flows AS f
 ), step_cells AS (  -- a step in each cell of a grid that it touches: a window finds its step by number and cell, fast
-    SELECT DISTINCT worker_number, step, start_ns, until_ns,
+    SELECT DISTINCT worker_number, step, start_ns, until_ns, of_chief,
            unnest(range(start_ns // cell_ns, until_ns // cell_ns + 1)) AS cell
     FROM worker_steps
     JOIN server_flows USING (run_id, worker)
@@ -55,9 +56,12 @@ WITH thresholds AS (
 ), flow_steps AS (
     SELECT flow_number, step, sum(payload_bytes) AS payload, sum(wire_bytes) AS wire,
            min(window_start_ns) FILTER (payload_bytes > 0) AS first_ns,
-           min(window_start_ns) FILTER (payload_bytes > 0 AND payload_bytes >= busy_bytes) AS begin_ns,
-           max(window_start_ns + window_ns) FILTER (payload_bytes > 0) AS end_ns, max(window_ns) AS window_ns
+           min(window_start_ns) FILTER (payload_bytes > 0 AND payload_bytes >= CASE WHEN of_chief THEN control_bytes ELSE busy_bytes END)
+               AS begin_ns,
+           max(window_start_ns + window_ns) FILTER (payload_bytes >= CASE WHEN of_chief THEN control_bytes ELSE 1 END) AS end_ns,
+           max(window_ns) AS window_ns
     FROM window_cells
+    CROSS JOIN thresholds
     JOIN means USING (flow_number)
     JOIN step_cells USING (worker_number, cell)
     WHERE window_start_ns >= start_ns AND window_start_ns < until_ns

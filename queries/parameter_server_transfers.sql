@@ -21,7 +21,7 @@
 -- column: mean_overlap_ms ms; mean time for which both phases last
 -- column: mean_remaining_ms ms; mean time still to send when the phase's computation has ended, over remaining_steps; null for both
 -- column: remaining_steps steps; steps in which that time is known
--- column: measured_by; how it is known: events, estimate or mixed; null for both
+-- column: measured_by; how it is known: events, wire, estimate or mixed (parameter_server_phases: all but events are upper limits); null for both
 -- A transfer, and the times, are those of parameter_server_phases. Means are over the run's steps.
 WITH models AS (
     SELECT run_id, coalesce(model_bytes::DOUBLE, model_size_mb * 1e6) AS model_size_bytes
