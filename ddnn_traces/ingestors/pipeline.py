@@ -427,7 +427,13 @@ def _errors_of_duckdb(out: Path | str, run_id: str) -> Iterator[None]:
     except duckdb.Error as error:
         if "KeyboardInterrupt" in str(error):  # which came while it took rows from Python
             raise KeyboardInterrupt from None
-        if reason := no_space(error):
+        reason = no_space(error)
+        if reason and isinstance(error, duckdb.OutOfMemoryException) and "offload" not in reason:  # to the disk
+            raise StorageError(
+                f"{run_id}: more flows than its tables have memory for ({reason}); ingest fewer captures at once, or a "
+                "part of the flows with --filter"
+            ) from error
+        if reason:
             raise _full_disk(out, f"{run_id}: {reason}") from error
         raise InternalError(f"{run_id}: {str(error).splitlines()[0]}; {REPORT}") from error
     except InternalError as error:

@@ -17,7 +17,7 @@ from tools import COMMAND, needs_namespaces
 import ddnn_traces
 from ddnn_traces.errors import InternalError, StorageError
 from ddnn_traces.ingestors import pipeline
-from ddnn_traces.ingestors.reconcile import run_tables
+from ddnn_traces.ingestors.reconcile import described, run_tables
 from ddnn_traces.messages import Messages
 from ddnn_traces.pcap import numba_engine
 from ddnn_traces.pcap.capture_facts import CaptureFacts, ReadOptions
@@ -119,6 +119,20 @@ def test_whoever_finds_the_disk_full(
         ddnn_traces.ingest(tmp_path / "run", tmp_path / "dataset", jobs=jobs)
     assert hashes_of(tmp_path / "dataset") == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset", "kept", "run"]
+
+
+def test_more_flows_than_memory_are_no_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory of a run's tables grows with its flows; where it still lacks, no space on a disk would help."""
+    write_captures(tmp_path / "run", {"a.pcap": ring(A, B)})
+    limits = []
+    for flows in (0, 10_000_000):
+        with described.connect(tmp_path, flows) as connection:
+            limits.append(connection.sql("SELECT current_setting('memory_limit')").fetchall()[0][0])
+    assert limits == ["122.0 MiB", "3.8 GiB"]
+    monkeypatch.setattr(described, "_MEMORY_MB", 1)
+    with pytest.raises(StorageError, match=r"^run: more flows than its tables have memory for .* with --filter$"):
+        ddnn_traces.ingest(tmp_path / "run", tmp_path / "dataset")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_wrong_sql_is_no_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

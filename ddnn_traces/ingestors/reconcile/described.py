@@ -34,18 +34,21 @@ if TYPE_CHECKING:
     import duckdb
 
 #: DuckDB spills to disk beyond this; measured: 20 M packets in as many cells of 100,000 flows peak at 412 MB in all.
-MEMORY_LIMIT = "128MB"
+_MEMORY_MB = 128
+#: And this for each flow of a capture beyond those: what DuckDB does not spill grows with them.
+_MEMORY_OF_A_FLOW = 400
 
 #: The tables that a method of DescribedTables makes.
 DESCRIBED = ("runs", "hosts", "captures", "steps", "events")
 
 
-def connect(scratch: Path) -> duckdb.DuckDBPyConnection:
-    """A database in memory that spills to `scratch`."""
+def connect(scratch: Path, flows: int = 0) -> duckdb.DuckDBPyConnection:
+    """A database in memory that spills to `scratch`. flows: of all captures of the run."""
     import duckdb
 
+    limit = f"{_MEMORY_MB + flows * _MEMORY_OF_A_FLOW // 1_000_000}MB"
     connection = duckdb.connect(
-        config={"memory_limit": MEMORY_LIMIT, "temp_directory": str(scratch), "preserve_insertion_order": False}
+        config={"memory_limit": limit, "temp_directory": str(scratch), "preserve_insertion_order": False}
     )
     hide_progress_bar(connection)
     return connection

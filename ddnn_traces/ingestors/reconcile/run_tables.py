@@ -100,7 +100,7 @@ class RunTables(DescribedTables):
     """The tables of one run, each as Arrow record batches in its schema and order. A context manager."""
 
     def __init__(self, run: RunFacts, scratch: Path) -> None:
-        super().__init__(run.description, run.clock, connect(scratch))
+        super().__init__(run.description, run.clock, connect(scratch, _flows(run.files)))
         self._run = run
         self._vantages = find_vantages(run.files)
         self._offsets = host_offsets(run.files, self._vantages)
@@ -236,7 +236,7 @@ def counting_rows(
     """
     encapsulations, ids = _number_encapsulations([file.encapsulations for file in files])
     chains = chains_of(encapsulations)
-    with connect(scratch) as con:
+    with connect(scratch, _flows(files)) as con:
         con.register("copies", _copies(files, ids))
         con.register("files", _files(files, vantages, clock_ns, [None] * len(files), [0] * len(files)))
         for name in ("missed", "ranked", "connections"):
@@ -256,6 +256,10 @@ def chains_of(encapsulations: Iterable[Mapping[str, Any]]) -> dict[int, _Tunnel]
     """The tunnel of each encapsulation_id, with those around it. encapsulations: rows of that table."""
     rows = sorted(encapsulations, key=lambda row: int(row["encapsulation_id"]))  # a tunnel after the one around it
     return dict(enumerate(_chains([{**row, "parent": row["parent_id"]} for row in rows])))
+
+
+def _flows(files: Iterable[CaptureFacts]) -> int:
+    return sum(file.flows.num_rows for file in files)
 
 
 def _copies(files: Sequence[CaptureFacts], encapsulation_ids: Sequence[Sequence[int]]) -> pa.Table:
