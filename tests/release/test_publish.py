@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import json
 import os
 import re
@@ -492,6 +493,17 @@ def test_runs_whose_names_identify_are_renamed_everywhere(sample: Path, tmp_path
     assert done.returncode == 0
     assert "renamed 5 runs, whose names hold what must not be published" in done.stderr
     assert "run1-10.10.0.2 is run1-" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["a.pcap", "the-licensor.pcap"])
+def test_names_that_the_descriptions_hold_anyway_are_no_leak(name: str, sample: Path, tmp_path: Path) -> None:
+    """DICTIONARY.md has "a pcap", and licences "the licensor": spellings of these names with another separator."""
+    capture = next((sample / OTHER).glob("worker-1*.pcap.gz"))
+    (tmp_path / name).write_bytes(gzip.decompress(capture.read_bytes()))
+    ddnn_traces.ingest(tmp_path / name, tmp_path / "dataset").close()
+    release = ddnn_traces.publish(tmp_path / "dataset", tmp_path / "release", **ABOUT).path
+    assert "a pcap" in (release / layout.DICTIONARY).read_text()
+    assert "capture.pcap" in pq.read_table(release / "captures")["capture_id"].to_pylist()
 
 
 def test_connections_that_look_alike_with_classed_ports_are_numbered(small: Path, tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 """Collects what must not be in a release: all that identifies a host, a user, a place or a time in the dataset, its
 sources and this machine.
 
-Left out is what identifies nobody: words of schemas/ and queries/, names that are a role, addresses that every host has
-(127.0.0.1), and what the publisher states in the release's own description.
+Left out is what identifies nobody: words that this program itself writes into releases, names that are a role,
+addresses that every host has (127.0.0.1), and what the publisher states in the release's own description.
 """
 
 from __future__ import annotations
 
+import ast
 import base64
 import contextlib
 import functools
@@ -209,6 +210,7 @@ class _Collector:
 
     def finished(self, runs: Sequence[str]) -> Words:
         """The words, each with its run: by name, or by number where the name must not be shown."""
+        self._forget_own()
         searcher = self.words.searcher()
         shown = {}
         for number, run_id in enumerate(runs, 1):
@@ -220,6 +222,14 @@ class _Collector:
         for word, (what, run_id) in self._whose.items():
             self.words.texts[word] += f" ({what} of {shown[run_id]})"
         return self.words
+
+    def _forget_own(self) -> None:
+        """Leave out names that every release holds: of a.pcap that is "a pcap", which a column's meaning has."""
+        names = {text: kind for text, kind in self.words.texts.items() if kind.startswith(_MAY_BE_STATED)}
+        data = _own_text().encode()
+        for text in {data[start:end].decode() for start, end, _ in Searcher(names, {}).spans(data)}:
+            del self.words.texts[text]
+            self._whose.pop(text, None)
 
     def add(self, text: str, kind: str, whose: _Whose = None) -> None:
         """Search for a text, unless it is a name that the publisher states on purpose."""
@@ -239,8 +249,7 @@ class _Collector:
             return
         self.add(word, kind, whose)
         for form in name_texts(word):
-            if form not in _own_words():
-                self.add(form, kind, whose)
+            self.add(form, kind, whose)
         short = word.split(".")[0]
         if short != word and "@" not in word:
             self.name(short, kind, whose)
@@ -317,18 +326,26 @@ def _domains(name: str) -> Iterator[str]:
 
 
 @functools.cache
-def _own_words() -> frozenset[str]:
-    """Words of schemas/ and queries/, in small letters."""
+def _own_text() -> str:
+    """What this program writes into releases whatever is in them, in small letters: schemas/ and queries/, the licences
+    and the strings of the modules that describe a release.
+    """
     texts = [path.read_text(encoding="utf-8") for path in schema.shipped_folder("schemas").glob("*.toml")]
     texts += [query.sql for query in catalogue.catalogue().values()]
-    return frozenset(word for text in texts for word in _parts(text.lower()))
+    package = Path(__file__).parents[1]
+    texts += [path.read_text(encoding="utf-8") for path in (package / "licences").iterdir() if path.is_file()]
+    for module in (*(package / "descriptions").glob("*.py"), package / "anonymise" / "method_text.py"):
+        tree = ast.parse(module.read_text(encoding="utf-8"))
+        strings = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+        texts += [text for text in strings if isinstance(text, str)]
+    return "\n".join(" ".join(text.lower().split()) for text in texts)
 
 
-def _parts(text: str) -> Iterator[str]:
-    """Words of a text, whole and what stands between - and _."""
-    for word in set(re.findall(r"[\w-]+", text)):
-        yield word
-        yield from re.split("[_-]", word)
+@functools.cache
+def _own_words() -> frozenset[str]:
+    """The words of _own_text(), whole and what stands between - and _."""
+    words = set(re.findall(r"[\w-]+", _own_text()))
+    return frozenset(words.union(*(re.split("[_-]", word) for word in words)))
 
 
 # --- forms in which a value may be written, as text and as bytes
