@@ -1,6 +1,6 @@
 -- question: How high is the throughput over all links together, of a run or of repeats of it, and how certain is it?
 -- row: a run; with pool_by, a group of runs
--- inputs: runs, flow_windows, throughput_samples, within_run, student_t, framework_settings, run_settings
+-- inputs: runs, flows, flow_windows, throughput_samples, within_run, student_t, framework_settings, run_settings
 -- param: pool_by VARCHAR = NULL; settings of run_settings, separated by commas: runs that are equal in them are pooled; NULL: each run alone
 -- param: batches BIGINT > 0 = 1000; most samples of a run (the method paper takes all windows of its stretch)
 -- param: batch_ms DOUBLE > 0 = NULL; length of a sample, ms; NULL: as in throughput_samples, a step or more (the method paper: 1000)
@@ -27,6 +27,11 @@
 -- column: high_gbit_per_s Gbit/s; its upper end
 -- column: std_gbit_per_s Gbit/s; standard deviation s by n - 1, of the samples, or of the means of runs where interval_of is runs
 -- column: lag1_autocorrelation ratio; correlation of neighbouring samples, -1 to 1; null for several runs
+-- column: links hosts; hosts of the run that send, each by a link of its own; null where the runs differ in it
+-- column: link_share share; gbit_per_s over what these links pass together at their declared rate (bandwidth_mbit); of several runs the mean; null where a rate is unknown
+-- column: peak_link_share share; throughput of the busiest sample over that rate; of several runs the largest
+-- column: most_link_share share; most that the links pass in a sample: 1, and burst_bytes of each at that rate; of several runs the largest; null where one is unknown
+-- A packet counts once, at its sender, so that what counts has passed as many links as hosts send.
 -- A sample in which nothing is sent has throughput 0 and counts. There is no interval within the run with fewer than 200
 -- samples, or where they are shorter than a step. Steps of one run say nothing about another run of the setting: that takes
 -- runs, at least three (pool_by).
@@ -105,6 +110,27 @@ WITH thresholds AS (
     FROM run_series
     JOIN lengths USING (run_id),
          within_run(series := series) AS w
+), links AS (  -- a packet counts at its sender, and leaves it by the sender's link
+    SELECT run_id, count(DISTINCT src_ip) AS links, any_value(bandwidth_mbit) * links / 1e3 AS link_rate,
+           any_value(burst_bytes) * links AS burst_bytes
+    FROM flows
+    JOIN runs USING (run_id)
+    GROUP BY run_id
+), run_shares AS (
+    SELECT run_id, any_value(links) AS links, avg(rate) / any_value(link_rate) AS share, max(rate) / any_value(link_rate) AS peak_share,
+           1 + any_value(burst_bytes) * 8 / (any_value(link_rate) * any_value(length_ns)) AS most_share
+    FROM sample_rates
+    JOIN lengths USING (run_id)
+    JOIN links USING (run_id)
+    GROUP BY run_id
+), shares AS (  -- of runs that have samples
+    SELECT member_of, CASE WHEN count(DISTINCT links) = 1 THEN any_value(links) END AS links,
+           CASE WHEN count(share) = count(*) THEN avg(share) END AS share,
+           CASE WHEN count(share) = count(*) THEN max(peak_share) END AS peak_share,
+           CASE WHEN count(most_share) = count(*) THEN max(most_share) END AS most_share
+    FROM run_shares
+    JOIN members USING (run_id)
+    GROUP BY member_of
 ), means AS (
     SELECT member_of, avg(rate) AS mean_rate, count(rate) AS timed,
            CASE WHEN count(rate) > 1 THEN stddev_samp(rate) END AS run_deviation
@@ -168,8 +194,10 @@ SELECT run_id, pooled_by, pooled, runs, framework_setting, model,
        mean_rate - half_width AS low_gbit_per_s,
        mean_rate + half_width AS high_gbit_per_s,
        deviation AS std_gbit_per_s,
-       lag1 AS lag1_autocorrelation
+       lag1 AS lag1_autocorrelation,
+       links, share AS link_share, peak_share AS peak_link_share, most_share AS most_link_share
 FROM described
 LEFT JOIN pooled USING (member_of)
 LEFT JOIN intervals USING (member_of)
+LEFT JOIN shares USING (member_of)
 ORDER BY run_id, pooled_by

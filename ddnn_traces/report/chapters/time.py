@@ -92,7 +92,7 @@ def total_throughput(section: Section, frame: pl.DataFrame) -> None:
         f"run, where the mean of a longer run would be, of samples of a step or more; {_FEW_SAMPLES}."
     )
     section.figure(zerwas.throughput_intervals, known, caption, most=ROWS_AT_FIRST, parts=[section.part(known, frame)])
-    columns = _interval_columns()
+    columns = [*_interval_columns(), numbers("share of the links", "link_share", percent)]
     section.table(frame, columns, "Throughput of each run; the interval says nothing about other runs of the setting.")
     of_repeats = Source("total_throughput", {"pool_by": "framework_setting,model"})
     repeats = section.rows(of_repeats).filter(pl.col("runs") > 1)
