@@ -80,7 +80,7 @@ def pcap(data: bytes) -> Iterator[tuple[Record | None, int]]:
         if len(data) - at < RECORD_HEADER:
             raise Damage("truncated")
         seconds, ticks, captured, wire = struct.unpack_from(order + "4I", data, at)
-        if captured > most_captured:
+        if captured > most_captured or not any((seconds, ticks, captured, wire)):
             raise Damage("corrupt")
         at += RECORD_HEADER + captured
         if at > len(data):
