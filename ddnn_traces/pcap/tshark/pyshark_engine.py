@@ -97,7 +97,7 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
         facts = CaptureFacts(path, NAME, file.file_bytes)
         with _Feed(file).pipe(pool) as feed:
             reader = _Reader(options, facts, feed, cells, packets)
-            complaint = _run_tshark(feed, path, reader.add)
+            complaint = _run_tshark(feed, path, reader.add) or reader.damage
         reader.finish()
         facts.digests = file.digests
         facts.file_bytes = file.raw_bytes
@@ -289,11 +289,16 @@ class _Reader:
         self._table = FlowTable(options.window_ns, options.step_bounds.tolist())
         self._reported = 0, 0  # bytes, packets
         self._time_ns = 0
+        self.damage: str | None = None
 
     def add(self, packet: Any) -> None:
-        """Count one pyshark packet."""
+        """Count one pyshark packet; none after zeros in place of a pcap's record."""
         facts = self._facts
         time = time_ns(packet.sniff_timestamp)
+        if self.damage or (time == packet.length == captured_bytes(packet) == 0 and self._is_pcap()):
+            at = PCAP_HEADER_BYTES + self.record_bytes
+            self.damage = f"zeros instead of a record header at byte {at} of the uncompressed file"
+            return
         if time is None:  # it gets the time of the packet before it
             facts.untimed_records += 1
             facts.invalid_times += bool(packet.sniff_timestamp)
@@ -314,6 +319,9 @@ class _Reader:
         else:
             self._table.add(dissected, record)
             self._spill(_CELLS_AT_ONCE, _PACKETS_AT_ONCE)
+
+    def _is_pcap(self) -> bool:
+        return isinstance(PcapHeader.parse(self._feed.start), PcapHeader)
 
     def _spill(self, most_cells: int, most_packets: int) -> None:
         """Write the table's cells and packets to disk where there are as many."""

@@ -292,6 +292,7 @@ DAMAGED = {
     "file header only": (GOOD[:24], "complete", 0),
     "inside a record header": (GOOD[:-165], "truncated", 19),
     "nonsense after the records": (GOOD + struct.pack("<4I", 1, 1, 2**31, 9) + bytes(99), "corrupt", 20),
+    "zeros after the records": (GOOD + bytes(1000), "corrupt", 20),
     "gzip cut short": (gzip.compress(GOOD)[:-20], "truncated", None),
     "gzip and other bytes": (gzip.compress(GOOD) + b"something else", "corrupt", 20),
 }
