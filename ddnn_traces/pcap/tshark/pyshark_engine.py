@@ -97,7 +97,8 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
         facts = CaptureFacts(path, NAME, file.file_bytes)
         with _Feed(file).pipe(pool) as feed:
             reader = _Reader(options, facts, feed, cells, packets)
-            complaint = _run_tshark(feed, path, reader.add) or reader.damage
+            complaint = _run_tshark(feed, path, reader.add)
+            complaint = reader.damage or complaint
         reader.finish()
         facts.digests = file.digests
         facts.file_bytes = file.raw_bytes
