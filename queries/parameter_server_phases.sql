@@ -91,7 +91,7 @@ WITH server_runs AS (
     FROM worker_events
     GROUP BY ALL
 ), worker_ends AS (
-    SELECT run_id, step, worker_ip, max(window_ns) AS window_ns, any_value(coalesce(delay_ms, 0) * 1e6) AS delay_ns,
+    SELECT run_id, step, worker_ip, max(window_ns) AS window_ns, any_value((coalesce(delay_ms, 0) * 1e6)::BIGINT) AS delay_ns,
            min(begin_ns) FILTER (phase = 'aggregation') AS push_ns, min(begin_ns) FILTER (phase = 'distribution') AS pull_ns,
            max(end_ns) FILTER (phase = 'distribution') AS pulled_ns
     FROM pairs
