@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import filecmp
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -273,6 +275,13 @@ def hashes_of(dataset: Path) -> dict[str, str]:
     of_places = (dataset / views.FILE, dataset / SOURCES)
     files = sorted(path for path in dataset.rglob("*") if path.is_file() and path not in of_places)
     return {str(path.relative_to(dataset)): sha256_of(path) for path in files}
+
+
+def views_are_current(dataset: Path) -> bool:
+    """Whether traces.duckdb is the file that this version writes for the dataset, byte for byte."""
+    with tempfile.TemporaryDirectory() as folder:
+        views.write(Path(folder) / views.FILE, dataset)
+        return filecmp.cmp(Path(folder) / views.FILE, dataset / views.FILE, shallow=False)
 
 
 def contradictions(dataset: Dataset) -> dict[str, pl.DataFrame]:

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import importlib
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -102,6 +103,17 @@ def needs_tool(name: str) -> str:
 def needs_package(name: str) -> Any:
     """A module of an extra. Without it the test is skipped, but fails under CI."""
     return importlib.import_module(name) if os.environ.get("CI") == "true" else pytest.importorskip(name)
+
+
+@contextlib.contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """No file of this process grows beyond so many bytes, as where a disk or quota is full (EFBIG)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def _can_mount() -> bool:

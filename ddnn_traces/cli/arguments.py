@@ -228,11 +228,10 @@ def written(out: Path) -> Iterator[BinaryIO]:
 
     Raises UsageError.
     """
-    from ddnn_traces.store.whole_files import whole_file
+    from ddnn_traces.store.whole_files import passes_on, whole_file
 
-    is_file = out.is_file() or not out.exists()
     try:
-        with whole_file(out) if is_file else contextlib.nullcontext(out) as path, path.open("wb") as file:
+        with contextlib.nullcontext(out) if passes_on(out) else whole_file(out) as path, path.open("wb") as file:
             yield file
     except OSError as error:
         raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error

@@ -44,8 +44,7 @@ def write(replay: Replay, out: Path) -> list[str]:
 def _write_folder(replay: Replay, folder: Path) -> list[str]:
     notes = _write_schedule(replay, folder / SCHEDULE)
     for name, text in ((TOPOLOGY, _topology(replay)), (CONFIG, _config(replay))):
-        with whole_file(folder / name) as half_written:
-            half_written.write_text(text, encoding="ascii")
+        (folder / name).write_text(text, encoding="ascii")
     if not replay.link_mbit:
         notes.append(f"links of {LINK_MBIT:,.0f} Mbit/s: the run's metadata has no rate; see {TOPOLOGY}")
     return notes

@@ -21,8 +21,6 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
 from google.protobuf.proto import serialize_length_prefixed
 
-from ddnn_traces.store.whole_files import whole_file
-
 if TYPE_CHECKING:
     from ddnn_traces.export.simulators import Replay
 
@@ -39,7 +37,7 @@ def files(replay: Replay) -> list[str]:
 def write(replay: Replay, folder: Path) -> list[str]:
     """Write a file for each node into a folder; return notes for the user (none)."""
     for node, name in zip(replay.nodes["node"], files(replay), strict=True):
-        with whole_file(folder / name) as half_written, half_written.open("wb") as file:
+        with (folder / name).open("wb") as file:
             run_id = _attribute("run_id", replay.run.encode(errors="replace").decode())
             serialize_length_prefixed(_message("GlobalMetadata", version=VERSION, attr=[run_id]), file)
             for message in _nodes(replay, node):

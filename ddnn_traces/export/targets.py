@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.store.whole_files import sync, whole_file
+from ddnn_traces.store.whole_files import sync, whole_file, whole_files
 
 if TYPE_CHECKING:
     from ddnn_traces.export.simulators import Replay, ReplayOptions
@@ -89,9 +89,11 @@ class Simulator(Target):
         replay = simulators.load(dataset, options or simulators.ReplayOptions())
         try:
             if self.files and out.suffix != self.single:
-                _prepare(out, replay.nodes.columns, module.files(replay))
-                _write_nodes(replay, out / NODES)
-                notes = module.write(replay, out)
+                _make(out, replay.nodes.columns)
+                with whole_files(out) as new:
+                    _write_nodes(replay, new / NODES)
+                    notes = module.write(replay, new)
+                _remove_earlier(out, module.files(replay))
             else:
                 notes = module.write(replay, out)
                 _write_nodes(replay, out.with_name(f"{out.stem}.{NODES}"))
@@ -100,15 +102,16 @@ class Simulator(Target):
         return [*(f"left out: {line}" for line in replay.left_out), *(f"note: {line}" for line in notes)]
 
 
-def _prepare(folder: Path, columns: Sequence[str], written: Collection[str]) -> None:
-    """Make the folder, or take one of an earlier export and delete the files of it that are not written again.
-
-    columns: of NODES.
-    """
+def _make(folder: Path, columns: Sequence[str]) -> None:
+    """Make the folder, or take one of an earlier export. columns: of NODES."""
     if folder.exists() and not _is_export(folder, columns):
         raise UsageError(f"{folder}: exists and is no earlier export; choose another --out")
     folder.mkdir(exist_ok=True)
     sync([folder.parent])
+
+
+def _remove_earlier(folder: Path, written: Collection[str]) -> None:
+    """Remove the files of earlier exports that were not written again."""
     for path in folder.iterdir():
         earlier = any(re.fullmatch(simulator.files, path.name) for simulator in SIMULATORS.values())
         if earlier and path.name not in written:

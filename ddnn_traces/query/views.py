@@ -7,6 +7,7 @@ be relative to its database. It serves users who have DuckDB alone; this package
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import glob
 import hashlib
 import re
@@ -34,6 +35,15 @@ FILE = "traces.duckdb"
 
 #: Macro in the file that has the dataset's folder: all else in it is the same for every dataset.
 _FOLDER = "ddnn_traces.folder"
+
+#: Of a connection to a database file that others made: their SQL, where DuckDB runs it, reads and writes no file.
+CLOSED: dict[str, Any] = {
+    "enable_external_access": "false",
+    "autoload_known_extensions": "false",
+    "autoinstall_known_extensions": "false",
+    "lock_configuration": "true",
+    "threads": "1",
+}
 
 # Words of SQL that lists views, columns or comments: its result would be wrong while some are missing.
 _LISTS = re.compile(r"\b(duckdb_\w+|information_schema|pg_\w+|sqlite_\w+|show|describe|pragma\w*)\b|^\W*desc\b", re.I)
@@ -118,7 +128,7 @@ def write(file: Path, dataset: Path) -> None:
 
     here = in_folder(dataset.resolve())
     _cached(file, _definitions(here)[:16], lambda new: _make_definitions(new, here))
-    about = {"dataset": str(dataset.resolve()), "version": __version__, "definitions": _fingerprint(dataset)}
+    about = {"dataset": str(dataset.resolve()), "version": __version__}
     columns = ", ".join(f"{sql_literal(value)} AS {name}" for name, value in about.items())
     with duckdb.connect(str(file)) as connection:
         connection.execute(f"{_folder_is(dataset.resolve())}; CREATE VIEW ddnn_traces.about AS SELECT {columns}")
@@ -144,17 +154,19 @@ def _cached(file: Path, name: str, make: Callable[[Path], None]) -> None:
 def _make_definitions(file: Path, here: Place) -> None:
     """Make a database file of all views and macros but for the dataset's folder. Raises OSError, duckdb.Error.
 
-    The views are bound to files without rows, in a folder of now.
+    The views are bound to files without rows, in a folder of now, whose name must not be in the file: the same
+    definitions have the same bytes.
     """
     import pyarrow.parquet as pq
 
-    folder = glob.escape(str(here.folder))
-    with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as empty, new_file(file) as connection:
+    folder, empty = glob.escape(str(here.folder)), Path("empty")
+    with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as above, new_file(file) as connection:
         for table in schema.tables():
-            path = partition(Path(empty), table.name, "none") / "part-0.parquet"
+            path = partition(above / empty, table.name, "none") / "part-0.parquet"
             path.parent.mkdir(parents=True)
             pq.write_table(table.arrow().empty_table(), path)
-        connection.execute(f"BEGIN; CREATE SCHEMA ddnn_traces; {_folder_is(Path(empty))}")
+        connection.execute(f"SET file_search_path = {sql_literal(above)}")
+        connection.execute(f"BEGIN; CREATE SCHEMA ddnn_traces; {_folder_is(empty)}")
         _define(connection, here, lambda path: _in_folder(path.removeprefix(folder)))
         connection.execute("COMMIT")
 
@@ -190,13 +202,14 @@ def _without_tables(definitions: Sequence[str]) -> str:
 def replace_views(dataset: Path, file: Path, folder: Path) -> None:
     """Write the database file of a dataset unless it is current; a reader gets the old or the new one.
 
-    folder: for the unfinished file, on the file system of `file`. Raises OSError where there is no space.
+    A file that is there may be anybody's, and DuckDB would run what is in it: its bytes are compared. folder: for the
+    unfinished file, on the file system of `file`. Raises OSError where there is no space.
     """
-    if is_current(file, dataset):
-        return
     with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as scratch:
         made = Path(scratch) / FILE  # DuckDB gives a question mark in a path another meaning
         write(made, dataset)
+        if file.is_file() and not file.is_symlink() and filecmp.cmp(made, file, shallow=False):
+            return
         with whole_file(file, folder) as half_written:
             shutil.copyfile(made, half_written)
             # changes of the old file that DuckDB has not yet moved into it would break the new one
@@ -230,26 +243,6 @@ def define_relative(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]
     connection.execute(
         f"CREATE SCHEMA ddnn_traces; CREATE VIEW ddnn_traces.about AS SELECT {sql_literal(__version__)} AS version"
     )
-
-
-def is_current(file: Path, dataset: Path) -> bool:
-    """Whether the database file has the definitions that write() would write."""
-    import duckdb
-
-    if not file.is_file():
-        return False
-    try:
-        with duckdb.connect(str(file), read_only=True) as connection:
-            found = connection.execute("SELECT definitions FROM ddnn_traces.about").fetchall()
-    except duckdb.Error:  # written by another program or DuckDB version, or open for writing
-        return False
-    return found == [(_fingerprint(dataset),)]
-
-
-def _fingerprint(dataset: Path) -> str:
-    """SHA-256 of all that is in the database file of a dataset."""
-    here = in_folder(dataset.resolve())
-    return hashlib.sha256(f"{dataset.resolve()}\0{_definitions(here)}".encode(errors="surrogateescape")).hexdigest()
 
 
 def _definitions(here: Place) -> str:

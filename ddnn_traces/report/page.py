@@ -22,7 +22,7 @@ from ddnn_traces.report.chapters import drivers, host_pairs, steps, summary, tim
 from ddnn_traces.report.charts import style
 from ddnn_traces.report.charts.style import CHARTS
 from ddnn_traces.report.section import Chapter, Figure, Results, Section
-from ddnn_traces.store.whole_files import make_folders, whole_file
+from ddnn_traces.store.whole_files import make_folders, whole_file, whole_files
 from ddnn_traces.text import for_xml
 from ddnn_traces.version import __version__
 
@@ -85,17 +85,20 @@ class Report:
 
         said: called with what a file does not draw.
         """
-        make_folders(folder)
         there = {figure.name: figure for figure in self.figures}
-        for name in CHARTS:
-            files = there[name].drawn() if name in there else {}
-            for part in there[name].file_parts if name in there else ():
-                said(f"{name}: {part}")
-            for suffix in ("svg", "png"):
-                if suffix in files:
-                    _write(folder / f"{name}.{suffix}", files[suffix])
-                else:
-                    (folder / f"{name}.{suffix}").unlink(missing_ok=True)
+        lacking = []
+        with whole_files(folder) as new:
+            for name in CHARTS:
+                files = there[name].drawn() if name in there else {}
+                for part in there[name].file_parts if name in there else ():
+                    said(f"{name}: {part}")
+                for suffix in ("svg", "png"):
+                    if suffix in files:
+                        (new / f"{name}.{suffix}").write_bytes(files[suffix])
+                    else:
+                        lacking.append(f"{name}.{suffix}")
+        for name in lacking:
+            (folder / name).unlink(missing_ok=True)
 
     def _queries(self) -> list[catalogue.Query]:
         """The queries that the page's figures and tables come from, and those that these read, by name."""
@@ -132,22 +135,18 @@ def write(
 ) -> Path:  # fmt: skip
     """Write the report to `out`; return it. charts: a folder for its charts as SVG and PNG files.
 
-    The same dataset gives the same bytes. Files are replaced whole. began: as of report(). said: as of write_charts().
-    Raises UsageError where `out` is a folder or a pipe.
+    The same dataset gives the same bytes. Files are replaced whole, and all of them or none. began: as of report().
+    said: as of write_charts(). Raises UsageError where `out` is a folder or a pipe.
     """
     if out.exists() and not out.is_file():
         raise UsageError(f"{out} is a folder or a pipe; name the report's file, for example report.html")
     found = report(dataset, began)
     make_folders(out.parent)
-    if charts is not None:
-        found.write_charts(charts, said)
-    _write(out, found.html().encode())
+    with whole_file(out) as half_written:
+        half_written.write_bytes(found.html().encode())
+        if charts is not None:
+            found.write_charts(charts, said)
     return out
-
-
-def _write(path: Path, content: bytes) -> None:
-    with whole_file(path) as half_written:
-        half_written.write_bytes(content)
 
 
 def _packed(figure: Figure) -> str:

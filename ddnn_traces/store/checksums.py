@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from ddnn_traces.store import hashes, schema
-from ddnn_traces.store.layout import INPUTS, MARKER, SOURCES, STORED_FILES, ListedFile, marker_is_as_written
+from ddnn_traces.store.layout import INPUTS, MARKER, SOURCES, STORED_FILES, ListedFile, is_safe, marker_is_as_written
 from ddnn_traces.store.parquet import partition
 from ddnn_traces.store.whole_files import sha256_of
 from ddnn_traces.text import counted
@@ -87,6 +87,8 @@ def parsed(content: str) -> dict[str, Files]:
     """The same from the content of checksums.json."""
     try:
         runs = unsealed(content, needs_seal=True)["runs"]
+        if not all(is_safe(path) for files in runs.values() for path in files):
+            return {}
         return {run: {path: StoredFile(**file) for path, file in files.items()} for run, files in runs.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}

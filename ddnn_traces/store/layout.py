@@ -234,6 +234,21 @@ def is_safe(path: str) -> bool:
     return not odd and len(path) <= _LONGEST and path.isprintable() and not {"\\", ":"} & set(path)
 
 
+def inside(folder: Path, name: str, whose: str) -> Path:
+    """The path of a file in a folder by a name that came from outside. whose: says where it came from, for the message.
+
+    Raises UsageError for a name that is not is_safe().
+    """
+    refuse_unsafe(name, whose)
+    return folder / name
+
+
+def refuse_unsafe(name: str, whose: str) -> None:
+    """Raise UsageError for a name that is not is_safe(): names from a store, a log or a manifest all pass here."""
+    if not is_safe(name):
+        raise UsageError(f"{whose}: {name[:200]!r} is no name of a file in its folder; not opened, ask who made it")
+
+
 def table_of(path: str) -> str | None:
     """Table of TABLE/NAME.parquet; None for every other path."""
     found = _TABLE_FILE.fullmatch(path)

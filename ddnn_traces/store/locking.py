@@ -39,7 +39,9 @@ class DatasetLock:
         """
         waited = False
         while True:
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+            if self._path.is_symlink():  # no ingest makes one, and what it leads to is not ours to write
+                self._path.unlink()
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
             try:
                 waited |= self._lock(file, wait, report)
                 current = self._is_current(file)

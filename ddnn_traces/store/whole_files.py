@@ -11,6 +11,7 @@ import errno
 import glob
 import hashlib
 import os
+import secrets
 import shutil
 import stat
 from collections.abc import Iterable, Iterator
@@ -108,17 +109,26 @@ def make_folders(path: Path) -> None:
     sync(folder.parent for folder in new)
 
 
+def passes_on(path: Path) -> bool:
+    """Whether what is written there goes elsewhere: to a device, a pipe or an open file (/dev/stdout)."""
+    above = path.parent.resolve()
+    is_of_system = above == Path("/dev") or above.is_relative_to("/proc")
+    return is_of_system or (path.exists() and not path.is_file())
+
+
 @contextlib.contextmanager
 def whole_file(path: Path, folder: Path | None = None) -> Iterator[Path]:
     """The path to write to: it takes the place of `path` when the context is left, and is removed after an error.
 
-    folder: for what is half written, on the file system of `path`; None: that of `path`. A link stays, and its
-    file is replaced. Raises OSError, and UsageError where something else than a file is there, such as a pipe.
+    folder: for what is half written, on the file system of `path`; None: that of `path`. A link is replaced and never
+    followed: a folder that others made may have links to any file. Raises OSError, and UsageError where something else
+    than a file is there, such as a pipe.
     """
-    if path.exists() and not path.is_file():
+    if passes_on(path):
         raise UsageError(f"{path}: is there and not a file; give the name of a file to write")
-    path = path.resolve()
-    half_written = (folder or path.parent) / f".{path.name}.{os.getpid()}"
+    path = path.parent.resolve() / path.name
+    half_written = (folder or path.parent) / f".{path.name}.{secrets.token_hex(4)}.{os.getpid()}"
+    os.close(os.open(half_written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     try:
         yield half_written
         sync([half_written])
@@ -129,15 +139,39 @@ def whole_file(path: Path, folder: Path | None = None) -> Iterator[Path]:
             half_written.unlink()
 
 
+@contextlib.contextmanager
+def whole_files(folder: Path) -> Iterator[Path]:
+    """A folder to write files into: they take the places of those of `folder`, which is made where it is missing, when
+    all are on the disk; after an error no file there has changed. Raises OSError.
+    """
+    make_folders(folder)
+    half_written = folder.resolve() / f".files.{os.getpid()}"
+    remove(half_written)
+    half_written.mkdir()
+    try:
+        yield half_written
+        sync_tree(half_written)
+        for path in sorted(half_written.iterdir()):
+            path.replace(folder / path.name)
+        sync([folder])
+    finally:
+        shutil.rmtree(half_written, ignore_errors=True)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a folder, where there is one; what a link leads to stays."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def remove_left_behind(path: Path) -> None:
     """Remove the half-written files of killed programs next to a file or folder; not those of running programs."""
     for half_written in path.parent.glob(f".{glob.escape(path.name)}.*"):
         pid = half_written.name.rpartition(".")[2]
         if pid.isdigit() and not is_running(int(pid)):
-            if half_written.is_dir() and not half_written.is_symlink():
-                shutil.rmtree(half_written, ignore_errors=True)
-            else:
-                half_written.unlink(missing_ok=True)
+            remove(half_written)
 
 
 @contextlib.contextmanager
@@ -150,7 +184,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
     half_written = path.parent / f".{path.name}.{os.getpid()}"
     try:
         make_folders(path.parent)
-        shutil.rmtree(half_written, ignore_errors=True)  # of a killed one: in a container process numbers come again
+        remove(half_written)  # of a killed one: in a container process numbers come again
         half_written.mkdir()
         yield half_written
         sync_tree(half_written)

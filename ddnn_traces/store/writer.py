@@ -35,7 +35,7 @@ from ddnn_traces.store import checksums, layout, schema
 from ddnn_traces.store.layout import MARKER, has_marker, is_dataset, read_marker, write_marker
 from ddnn_traces.store.locking import DatasetLock
 from ddnn_traces.store.parquet import annotated, encodings, partition, row_groups
-from ddnn_traces.store.whole_files import is_running, make_folders, sync, sync_tree, whole_file
+from ddnn_traces.store.whole_files import is_running, make_folders, remove, sync, sync_tree, whole_file
 
 ROW_GROUP_ROWS = 1 << 17
 
@@ -165,7 +165,8 @@ class DatasetWriter(Writer):
             self.waited = self._lock.acquire(self._wait, self._report)
             try:
                 _remove_stale(self.out, all_are_stale=self._lock.is_held)
-                self.scratch.mkdir(parents=True)
+                self.partial.mkdir()
+                self.scratch.mkdir()
                 if _lacks_marker(self.out):
                     self._write_marker()
                 check_target(self.out)  # again: no other process changes it now
@@ -382,7 +383,7 @@ def _discard(partial: Path, out: Path) -> None:
     old = partial / _OLD
     if not out.exists() and is_dataset(old):
         old.rename(out)
-    shutil.rmtree(partial, ignore_errors=True)
+    remove(partial)
 
 
 def _remove_stale(out: Path, all_are_stale: bool) -> None:

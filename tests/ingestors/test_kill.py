@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from small_runs import contradictions
+from small_runs import contradictions, views_are_current
 from tools import CODE
 
 import ddnn_traces
@@ -123,7 +123,7 @@ def by_run(dataset: Path) -> dict[str, str]:
 def all_files(dataset: Path) -> dict[str, bytes]:
     """All files; of the database of views, only that it is current."""
     files = {str(path.relative_to(dataset)): path.read_bytes() for path in dataset.rglob("*") if path.is_file()}
-    assert views.is_current(dataset / views.FILE, dataset)
+    assert views_are_current(dataset)
     return files | {views.FILE: b"current"}
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from polars.testing import assert_frame_equal
-from small_runs import A, B, C, ring, write_captures, write_log
+from small_runs import A, B, C, ring, views_are_current, write_captures, write_log
 from tools import RunCommand, mostly_long
 
 import ddnn_traces
@@ -141,7 +141,7 @@ def test_moved_dataset_with_its_new_folder(dataset: Path, tmp_path: Path) -> Non
 def test_folders_of_any_name(tmp_path: Path, name: str) -> None:
     write_captures(tmp_path / "runs" / "one", {"a.pcap": ring(A, B, C)})
     ddnn_traces.ingest(tmp_path / "runs", tmp_path / name).close()
-    assert views.is_current(tmp_path / name / views.FILE, tmp_path / name)
+    assert views_are_current(tmp_path / name)
     shutil.copyfile(
         tmp_path / name / views.FILE, tmp_path / "copy.duckdb"
     )  # DuckDB takes a ? for more than a character
@@ -151,9 +151,9 @@ def test_folders_of_any_name(tmp_path: Path, name: str) -> None:
 @pytest.mark.long
 def test_ingest_into_a_copy_writes_it_anew(dataset: Path, tmp_path: Path) -> None:
     shutil.copytree(dataset, tmp_path / "copy")
-    assert not views.is_current(tmp_path / "copy" / views.FILE, tmp_path / "copy")
+    assert not views_are_current(tmp_path / "copy")
     ddnn_traces.ingest(tmp_path / "runs", tmp_path / "copy").close()
-    assert views.is_current(tmp_path / "copy" / views.FILE, tmp_path / "copy")
+    assert views_are_current(tmp_path / "copy")
     assert str(tmp_path / "copy") in plain(tmp_path / "copy" / views.FILE, "SELECT dataset FROM ddnn_traces.about")
 
 
@@ -216,6 +216,57 @@ def test_reader_and_ingest_do_not_disturb_each_other(dataset: Path, tmp_path: Pa
         ddnn_traces.ingest(tmp_path / "runs", dataset).close()
         assert plain(dataset / views.FILE, "SELECT count(*) FROM flows") == "[(10,)]\n"
         assert reader.communicate("\n")[0] == "[(10,)]\n"
+
+
+def hostile_database(file: Path, written: Path) -> None:
+    """A database file whose view writes a file when it is read, which DuckDB does where nothing forbids it."""
+    file.unlink()
+    copies = f"WITH t AS (COPY (SELECT 'sh') TO '{written}') SELECT 1"
+    with duckdb.connect(str(file)) as connection:
+        plan = connection.execute("SELECT json_serialize_sql(?)", [copies]).fetchall()[0][0].replace("'", "''")
+        runs = f"EXISTS (FROM json_execute_serialized_sql('{plan}'))"
+        connection.execute(
+            "CREATE SCHEMA ddnn_traces; CREATE VIEW ddnn_traces.about AS "
+            f"SELECT 'all' AS definitions, 'all' AS version, 'all' AS dataset WHERE {runs}"
+        )
+        for name in schema.TABLES:
+            connection.execute(f"CREATE VIEW {name} AS SELECT 1 AS run_id WHERE {runs}")
+        assert not written.exists()
+    assert plain(file, "SELECT definitions FROM ddnn_traces.about") == "[('all',)]\n"
+    assert written.exists(), "the trap is none"
+    written.unlink()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_replaced"),
+    [
+        (["export", "dataset", "--to", "duckdb"], True),
+        (["ingest", "runs", "--out", "dataset"], True),
+        (["runs", "dataset"], False),
+        (["check", "dataset"], False),
+        (["sql", "dataset", "FROM ddnn_traces.about"], False),
+    ],
+)
+def test_a_database_file_of_others_is_not_run(
+    dataset: Path, tmp_path: Path, arguments: list[str], is_replaced: bool, command: RunCommand
+) -> None:
+    hostile_database(dataset / views.FILE, tmp_path / "written")
+    command(*arguments)
+    assert not (tmp_path / "written").exists()
+    assert views_are_current(dataset) == is_replaced
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_a_link_in_its_place_is_replaced(dataset: Path, tmp_path: Path, is_broken: bool, command: RunCommand) -> None:
+    other = tmp_path / "other"
+    if not is_broken:
+        other.write_text("mine")
+    (dataset / views.FILE).unlink()
+    (dataset / views.FILE).symlink_to(other)
+    assert command("export", "dataset", "--to", "duckdb").returncode == 0
+    assert not (dataset / views.FILE).is_symlink()
+    assert views_are_current(dataset)
+    assert not other.exists() if is_broken else other.read_text() == "mine"
 
 
 def test_elsewhere(dataset: Path, tmp_path: Path, command: RunCommand) -> None:

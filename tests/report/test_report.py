@@ -13,10 +13,12 @@ import struct
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from polars.testing import assert_frame_equal
+from tools import files_of_at_most
 
 import ddnn_traces
 from ddnn_traces.errors import UsageError
@@ -132,6 +134,26 @@ def test_charts_are_svg_and_png_files_of_a_sane_size(dataset: Dataset, tmp_path:
         assert all(200 < side < 8000 for side in size)
         assert size[0] == pytest.approx(PNG_SCALE * float(svg.attrib["width"]), abs=2)
         assert not [e for e in svg.iter() if any(key.endswith("href") for key in e.attrib)]
+
+
+def test_a_full_disk_leaves_the_old_charts(tmp_path: Path) -> None:
+    """All of the charts or none: one is too large for what is left."""
+
+    def chart(name: str, size: int) -> SimpleNamespace:
+        return SimpleNamespace(name=name, drawn=lambda: {"svg": b"a", "png": b"a" * size}, file_parts=())
+
+    small, large, *_ = writer.CHARTS
+    page = writer.Report("", [], {})
+    section = SimpleNamespace(figures=[chart(small, 10), chart(large, 5000)])
+    page.chapters[writer.CHAPTERS[0]] = [section]  # type: ignore[list-item]
+    before = {f"{small}.svg": "old", f"{small}.png": "old", "notes": "mine"}
+    for name, content in before.items():
+        (tmp_path / name).write_text(content)
+    with files_of_at_most(4096), pytest.raises(OSError, match="File too large"):
+        page.write_charts(tmp_path)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
+    page.write_charts(tmp_path)
+    assert (tmp_path / f"{small}.png").read_text() == "a" * 10
 
 
 @pytest.mark.long

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 import pytest
 from stored import OTHER, RUN, state, state_at, write
@@ -190,3 +192,40 @@ def test_a_store_that_fails_is_one_line(local: Path, bucket: str, monkeypatch: p
         with pytest.raises(StorageError, match=r"the connection failed .* times; try again later") as error:
             dataset.sql("SELECT sum(payload_bytes) FROM flow_windows")
     assert "\n" not in str(error.value)
+
+
+def test_a_log_that_names_files_outside_its_table_is_refused(
+    local: Path, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small files are kept in a folder by their names in the log, which whoever can write on the store chooses."""
+    copy(local, bucket)
+    dataset = StoredDataset(bucket)
+    version = dataset.head().versions["flows"]
+    log = f"flows/_delta_log/{version:020}.json"
+    text = dataset.read(log).decode()
+    [(path, file)] = [found for found in dataset.files("flows", version).items() if found[1].run_id == RUN]
+    for name in dataset.listing("flows/_delta_log"):  # checkpoints have the paths, too
+        if not name.endswith(".json"):
+            dataset.filesystem.rm_file(dataset.at(name))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary" / "deep"))
+    (tmp_path / "temporary" / "deep").mkdir(parents=True)
+    for way in ("../../../../escaped", "%2E%2E/%2e%2e/../%2e./escaped", "/escaped", "..%5Cescaped"):
+        hostile = f"run_id={RUN}/{way}"
+        dataset.put(log, text.replace(quote(path), hostile).replace(path, hostile).encode())
+        dataset.put(f"flows/{unquote(hostile)}", dataset.read(f"flows/{path}"))
+        assert file.bytes < 256 << 10, "not fetched whole"
+        for opens in (True, False):
+            with pytest.raises(UsageError, match="escaped' is no name of a file in its folder; not opened"):
+                ddnn_traces.open(bucket).sql("FROM flows") if opens else copy(bucket, tmp_path / "copied")
+    assert not list(tmp_path.rglob("escaped"))
+
+
+def test_a_commit_that_names_files_outside_the_dataset_is_refused(local: Path, bucket: str) -> None:
+    copy(local, bucket)
+    dataset = StoredDataset(bucket)
+    head = dataset.head()
+    log = f"runs/_delta_log/{head.version:020}.json"
+    named = next(iter(head.files.values()))
+    dataset.put(log, dataset.read(log).replace(named.encode(), b"../other/secret.json"))
+    with pytest.raises(UsageError, match=r"'../other/secret.json' is no name of a file"):
+        ddnn_traces.open(bucket)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.store.whole_files import is_running, sha256_of, whole_file, whole_folder
+from ddnn_traces.store.whole_files import is_running, sha256_of, whole_file, whole_files, whole_folder
 
 
 def test_a_file_takes_its_place_when_it_is_whole(tmp_path: Path) -> None:
@@ -82,13 +83,47 @@ def test_running_processes() -> None:
     assert is_running(2**70)  # no process number at all: it may be another system's
 
 
-def test_a_link_stays_and_a_pipe_is_refused(tmp_path: Path) -> None:
-    target, link, pipe = tmp_path / "target", tmp_path / "link", tmp_path / "pipe"
-    link.symlink_to(target)
-    os.mkfifo(pipe)
-    with whole_file(link) as half_written:
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_a_link_is_replaced_and_what_it_leads_to_stays(tmp_path: Path, is_broken: bool) -> None:
+    path, other = tmp_path / "file", tmp_path / "other"
+    if not is_broken:
+        other.write_text("mine")
+    path.symlink_to(other)
+    with whole_file(path) as half_written:
         half_written.write_text("new")
-    assert (link.is_symlink(), target.read_text()) == (True, "new")
-    with pytest.raises(UsageError, match="pipe: is there and not a file"), whole_file(pipe):
-        raise AssertionError("not reached")
-    assert sorted(tmp_path.iterdir()) == [link, pipe, target]
+    assert (path.is_symlink(), path.read_text()) == (False, "new")
+    assert not other.exists() if is_broken else other.read_text() == "mine"
+    assert sorted(tmp_path.iterdir()) == ([path] if is_broken else [path, other])
+
+
+def test_what_passes_on_is_no_file_to_replace(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (
+        tmp_path / "pipe",
+        tmp_path,
+        Path("/dev/null"),
+        Path("/dev/stdout"),
+        Path("/dev/fd/1"),
+        Path("/dev/no"),
+    ):
+        with pytest.raises(UsageError, match="is there and not a file"), whole_file(path):
+            raise AssertionError("not reached")
+    assert not Path("/dev/no").exists()
+
+
+def test_files_take_their_places_together(tmp_path: Path) -> None:
+    (tmp_path / "one").write_text("old")
+    (tmp_path / "two").symlink_to(tmp_path / "one")
+    (tmp_path / "kept").write_text("kept")
+    (tmp_path / f".files.{os.getpid()}").symlink_to(tmp_path)
+    for fails in (True, False):
+        with contextlib.suppress(ZeroDivisionError), whole_files(tmp_path) as new:
+            (new / "one").write_text("new")
+            (new / "two").write_text("second")
+            assert (tmp_path / "one").read_text() == "old"
+            _ = 1 / (not fails)
+        assert (tmp_path / "one").read_text() == ("old" if fails else "new")
+        assert (tmp_path / "two").is_symlink() == fails
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "one": "new", "two": "second", "kept": "kept",
+    }  # fmt: skip

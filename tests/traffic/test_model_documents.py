@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from model_documents import DOCUMENT, RINGS, changed
+from tools import files_of_at_most
 
 import ddnn_traces
-from ddnn_traces.errors import ModelError
+from ddnn_traces.errors import ModelError, UsageError
 from ddnn_traces.traffic import model
 from ddnn_traces.traffic.model import Document
 from ddnn_traces.traffic.model.document import check, text
@@ -18,6 +19,14 @@ from ddnn_traces.traffic.model.document import check, text
 def test_the_document_of_these_tests_is_one() -> None:
     check(DOCUMENT, "DOCUMENT")
     assert json.loads(text(DOCUMENT)) == DOCUMENT
+
+
+def test_a_full_disk_leaves_the_old_document(tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    path.write_text("old")
+    with files_of_at_most(len(text(DOCUMENT)) // 2), pytest.raises(UsageError, match="cannot be written"):
+        model.write(DOCUMENT, path)
+    assert {one.name: one.read_text() for one in tmp_path.iterdir()} == {"model.json": "old"}
 
 
 def test_a_document_is_small_and_reads_back(document: Document, tmp_path: Path) -> None:

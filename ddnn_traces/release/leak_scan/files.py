@@ -20,6 +20,7 @@ from urllib.parse import unquote
 from ddnn_traces.errors import UsageError
 from ddnn_traces.pcap.capture_file import CaptureFile
 from ddnn_traces.pcap.compression import Decompression, compression_of
+from ddnn_traces.query import views
 from ddnn_traces.release.leak_scan.search import AROUND_BYTES, DAY_S, LONG, Instants, Moments, Searcher, distinct, near
 from ddnn_traces.release.leak_scan.searched_words import Words
 from ddnn_traces.store import hashes, schema
@@ -340,7 +341,7 @@ def _in_duckdb(path: Path, searcher: Searcher) -> Iterator[Hit]:
         "SELECT sql FROM duckdb_tables()", "SELECT comment FROM duckdb_columns()",
     )  # fmt: skip
     try:
-        with duckdb.connect(str(path), read_only=True) as connection:
+        with duckdb.connect(str(path), read_only=True, config=views.CLOSED) as connection:
             for statement in statements:
                 text = "\n".join(str(row[0]) for row in connection.execute(statement).fetchall() if row[0])
                 yield from _in_text(text, searcher, "a definition")

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from ddnn_traces.errors import PushError, UsageError, needs_extra
@@ -143,7 +143,7 @@ def _parsed(path: Path) -> dict[str, str]:
     sums = {}
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         match = _LINE.fullmatch(line)
-        if match is None or not _is_inside(match["path"]) or match["path"] in sums:
+        if match is None or not layout.is_safe(match["path"]) or match["path"] in sums:
             raise PushError(
                 f"{path}: line {number} is not a checksum of a file in the release; make the release again with "
                 "'ddnn-traces publish'"
@@ -155,13 +155,6 @@ def _parsed(path: Path) -> dict[str, str]:
 def _decoded(bag: Path, path: str) -> str:
     """A path from a bag's manifest: RFC 8493 encodes percent signs and line ends, but not all programs do."""
     return path if (bag / path).exists() else path.replace("%0D", "\r").replace("%0A", "\n").replace("%25", "%")
-
-
-def _is_inside(path: str) -> bool:
-    """Whether a listed path stays in the release, and is written in its only plain form."""
-    parts = PurePosixPath(path).parts
-    plain = "/".join(parts) == path and path.isprintable() and "\\" not in path
-    return plain and not path.startswith("/") and ".." not in parts
 
 
 def _item(folder: Path, path: str, sha256: str) -> Item:

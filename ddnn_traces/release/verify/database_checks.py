@@ -132,9 +132,8 @@ def _found(examined: Examined, file: Path) -> tuple[_Defined, list[str]]:
 
     copy = examined.scratch / views.FILE  # DuckDB follows links, and parses a question mark in a path
     shutil.copyfile(file, copy)
-    closed: dict[str, Any] = {"enable_external_access": "false", "autoload_known_extensions": "false", "threads": "1"}
     try:
-        with duckdb.connect(str(copy), read_only=True, config=closed) as connection:
+        with duckdb.connect(str(copy), read_only=True, config=views.CLOSED) as connection:
             return _definitions(connection), _wrong_comments(connection)
     except duckdb.Error as error:
         raise WrongError(f"{views.FILE} cannot be opened ({shown(error)}); {_AGAIN}") from None

@@ -14,7 +14,7 @@ import polars as pl
 from ddnn_traces.query import sweep_queries
 from ddnn_traces.report.charts import style
 from ddnn_traces.report.charts.panels import run_panels
-from ddnn_traces.store.whole_files import whole_file
+from ddnn_traces.store.whole_files import whole_file, whole_files
 from ddnn_traces.text import for_xml
 
 #: Axes that a sweep of the thesis's figures has, and those that it may have beside them.
@@ -38,19 +38,14 @@ def write(out: Path, axes: list[str]) -> list[Path]:
     """Draw the sweep in OUT, which has these axes, into OUT/figures; the files."""
     charts = _of_thesis(out) if set(axes) >= NEEDED and set(axes) <= _ALLOWED else _by_axis(out, axes)
     folder = out / "figures"
-    folder.mkdir(exist_ok=True)
+    with whole_files(folder) as new:
+        for name, (chart, description) in charts.items():
+            svg = style.svg(style.with_look(chart, description).to_dict())
+            (new / f"{name}.svg").write_text(svg, encoding="utf-8")
     for old in folder.glob("*.svg"):
-        old.unlink()
-    paths = []
-    for name, (chart, description) in charts.items():
-        paths.append(_written(folder / f"{name}.svg", style.with_look(chart, description)))
-    return paths
-
-
-def _written(path: Path, chart: Any) -> Path:
-    with whole_file(path) as half_written:
-        half_written.write_text(style.svg(chart.to_dict()), encoding="utf-8")
-    return path
+        if old.stem not in charts:
+            old.unlink()
+    return [folder / f"{name}.svg" for name in charts]
 
 
 _Charts = dict[str, tuple[Any, str]]
@@ -377,7 +372,12 @@ def write_sweep(cells: pl.DataFrame, out: Path) -> Path | None:
     others = [pl.format(f"{name} {{}}", pl.col(name).cast(pl.String)) for name in axes if name != numbers[0]]
     series = pl.concat_str(others, separator=", ") if others else pl.lit("all")
     about = {"series": series, "parameter": pl.lit(numbers[0]), "value": pl.col(numbers[0])}
-    return _written(out / "iteration_time.svg", iteration_time(rows.select("iteration_ms", **about)))
+    path = out / "iteration_time.svg"
+    with whole_file(path) as half_written:
+        half_written.write_text(
+            style.svg(iteration_time(rows.select("iteration_ms", **about)).to_dict()), encoding="utf-8"
+        )
+    return path
 
 
 @style.chart("Iteration time of simulated runs against a parameter, a line for each combination of the others")

@@ -172,7 +172,12 @@ class StoredDataset:
     def head_at(self, version: int) -> Head | None:
         """The commit that is a version of runs; None where another program wrote it (OPTIMIZE, a new column)."""
         commit = self.commit_info(version)
-        return Head(version, **json.loads(commit[METADATA]), latest=version) if METADATA in commit else None
+        if METADATA not in commit:
+            return None
+        head = Head(version, **json.loads(commit[METADATA]), latest=version)
+        for path in head.files.values():
+            layout.refuse_unsafe(path, f"{self.name}: commit {version}")
+        return head
 
     def commit_info(self, version: int) -> dict[str, Any]:
         """What the log of runs says of a commit.
@@ -206,7 +211,9 @@ class StoredDataset:
 
 
 def files_of(table: Any) -> dict[str, TableFile]:
-    """The files of a Delta table by path. Delta's paths are percent-encoded keys."""
+    """The files of a Delta table by path. Delta's paths are percent-encoded keys, and whoever writes the log chooses
+    them. Raises UsageError for one outside the table.
+    """
     import pyarrow as pa
 
     rows = pa.table(table.get_add_actions()).select(
@@ -222,4 +229,7 @@ def files_of(table: Any) -> dict[str, TableFile]:
         )
         for row in rows.to_pylist()
     )
-    return {file.path: file for file in found}
+    files = {file.path: file for file in found}
+    for path in files:
+        layout.refuse_unsafe(path, f"the log of {object_store.shown(table.table_uri)}")
+    return files

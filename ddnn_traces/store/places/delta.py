@@ -21,7 +21,7 @@ from ddnn_traces.errors import DdnnTracesError, UsageError, needs_extra
 from ddnn_traces.store import checksums, hashes, layout, object_store, schema
 from ddnn_traces.store.places.place import Place
 from ddnn_traces.store.places.remote import KnownFiles, Reader
-from ddnn_traces.store.whole_files import sync
+from ddnn_traces.store.whole_files import whole_file
 from ddnn_traces.text import counted
 
 if TYPE_CHECKING:
@@ -213,13 +213,14 @@ class StoreFiles(KnownFiles):
 
     def _whole(self, name: str, size: int) -> Path:
         """The file on this machine."""
-        path = self._folder / name
+        path = layout.inside(self._folder, name, self._dataset.name)
         with self._lock_of(name):
             if not (path.is_file() and path.stat().st_size == size):
                 data = self._counted(name, 0, size)
                 try:
                     path.parent.mkdir(parents=True, exist_ok=True)
-                    _write_whole(path, data)
+                    with whole_file(path) as half_written:
+                        half_written.write_bytes(data)
                 except OSError as error:
                     step = "give another folder or free space there"
                     raise self._failed(UsageError(f"{path}: cannot be kept ({error.strerror}); {step}")) from error
@@ -239,19 +240,6 @@ class StoreFiles(KnownFiles):
         """Record why a read failed: DuckDB's own message does not contain it."""
         self.failure = self.failure or error
         return error
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    """Write a file that is complete or absent, also where other processes and threads write the same one."""
-    number, new = tempfile.mkstemp(dir=path.parent, prefix=".")
-    try:
-        with os.fdopen(number, "wb") as file:
-            file.write(data)
-        sync([Path(new)])
-        Path(new).replace(path)
-    except BaseException:
-        Path(new).unlink(missing_ok=True)
-        raise
 
 
 def _folder_name(dataset: StoredDataset) -> str:

@@ -13,8 +13,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ddnn_traces.errors import ModelError
+from ddnn_traces.errors import ModelError, UsageError
 from ddnn_traces.store.schema import shipped_folder
+from ddnn_traces.store.whole_files import whole_file
 from ddnn_traces.text_files import is_missing, read_bytes
 
 FORMAT = "ddnn-traces traffic model"
@@ -36,9 +37,13 @@ def schema() -> dict[str, Any]:
 
 
 def write(document: Document, path: Path) -> None:
-    """Write the document; the same document gives the same bytes."""
+    """Write the document; the same document gives the same bytes. Raises UsageError where that fails."""
     check(document, str(path))
-    path.write_text(text(document), encoding="utf-8")
+    try:
+        with whole_file(path) as half_written:
+            half_written.write_text(text(document), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another --out") from error
 
 
 def text(document: Document) -> str:

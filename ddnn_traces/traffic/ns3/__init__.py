@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.store.whole_files import whole_folder
 from ddnn_traces.text import nearest
 from ddnn_traces.traffic.ns3 import ns3_results, process
 from ddnn_traces.traffic.ns3.ns3_job import CONDITIONS, Ns3Run
@@ -98,7 +99,7 @@ def simulate(
         out = Path(folder)
         summary = process.simulate(run, chosen, out, captured)
         if pcap is not None:
-            pcap.mkdir(parents=True)
-            for path in sorted(out.glob("*.pcap")):
-                shutil.move(path, pcap / path.name)
+            with whole_folder(pcap) as half_written:
+                for path in sorted(out.glob("*.pcap")):
+                    shutil.move(path, half_written / path.name)
         return ns3_results.read(run, out, summary)

@@ -127,6 +127,8 @@ def sweep(
     if len(cells) > _MOST_CELLS:
         raise UsageError(f"{len(cells):,} cells are more than {_MOST_CELLS:,}; give fewer values")
     out.mkdir(parents=True, exist_ok=True)
+    if (out / JOURNAL).is_symlink():
+        raise UsageError(f"{out / JOURNAL}: a link, and what it leads to is not appended to; remove it")
     with (out / JOURNAL).open("a", encoding="utf-8") as journal:
         hold(journal.fileno(), f"{out}: another sweep writes there; wait until it has ended, or choose another --out")
         done = _read_journal(out / JOURNAL)
@@ -265,7 +267,7 @@ def _read_journal(path: Path) -> dict[str, Row]:
     text = path.read_text(encoding="utf-8")
     whole = text[: text.rfind("\n") + 1]
     if whole != text:
-        path.write_text(whole, encoding="utf-8")
+        os.truncate(path, len(whole.encode()))
     try:
         return dict(map(json.loads, whole.splitlines()))
     except (ValueError, TypeError) as error:
