@@ -162,9 +162,9 @@ def ends_of(windows: tuple[Array, Array], begin: int, until: int, least: float) 
     return int(times[inside & (sizes >= least)].min()), int(times[inside & (sizes > 0)].max()) + MS
 
 
-def test_remaining_times_by_the_logs(sample_dataset: Dataset) -> None:
+@pytest.mark.parametrize("name", ["torchp2p-mlp1-sgd-32-gloo-0ms-ps", "torchp2p-mlp1-sgd-32-gloo-0ms-star"])
+def test_remaining_times_by_the_logs(sample_dataset: Dataset, name: str) -> None:
     """What is still to send when the last worker has computed; what is in flight is not being sent."""
-    name = "torchp2p-mlp1-sgd-32-gloo-0ms-ps"
     run = read_run(SAMPLE / name)
     server = run.hosts["worker-1"]
     found = rows(sample_dataset, "parameter_server_phases", name)
