@@ -49,6 +49,7 @@ test-extras: $(VENV)/.publish $(VENV)/.explore $(VENV)/.ns3 $(VENV)/.cluster $(T
 	DDNN_TRACES_MKDOCS=$(abspath $(SITE)/bin/mkdocs) $(BIN)/python -m pytest -m site tests/test_site.py
 	DDNN_TRACES_TORCH_PYTHON=$(abspath $(TRAINING)/bin/python) $(PYTEST) $(MORE) --dist loadfile -m "testbed and not tensorflow" tests/testbed
 	$(BIN)/python benchmarks/publish.py --gigabytes 0.01
+	$(BIN)/python benchmarks/leak_scan.py --gigabytes 0.1
 	$(BIN)/python benchmarks/ingest.py --packets 200000 --only ddnn-traces
 	$(BIN)/python benchmarks/queries.py --runs 2 --rows 20000 --repeat 0 --pandas-bytes 2e5
 	$(BIN)/python benchmarks/topology_confidence.py --seeds 1 --part 0.02

@@ -339,6 +339,82 @@ def test_captures(change: str, words: leak_scan.Words, tmp_path: Path) -> None:
     assert kinds(tmp_path, words) == ({expected[change]} if change in expected else set())
 
 
+IP = bytes([172, 20, 30, 41])
+HARDWARE = bytes.fromhex(MAC.replace(":", ""))
+
+
+def capture_of(*frames: bytes) -> bytes:
+    """A pcap as releases have it, of a time that is no run's."""
+    header = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 1)
+    records = (struct.pack("<IIII", 1000, 0, len(frame), len(frame)) + frame for frame in frames)
+    return header + b"".join(records)
+
+
+def _udp(payload: bytes) -> bytes:
+    return p.ethernet(p.ipv4(p.udp(payload), "198.18.0.1", "198.18.0.2", p.UDP))
+
+
+def _ipv4(data: bytes) -> str:
+    return ".".join(map(str, data))
+
+
+#: Frames where the bytes of a hardware address, an address or a name stand by chance.
+BY_CHANCE = {
+    "window, checksum and urgent pointer": p.ethernet(
+        p.ipv4(p.tcp()[:14] + HARDWARE, "198.18.0.1", "198.18.0.2")
+    ),
+    "sequence numbers": p.ethernet(p.ipv4(p.tcp()[:4] + HARDWARE + p.tcp()[10:], "198.18.0.1", "198.18.0.2")),
+    "a name in sequence numbers": p.ethernet(
+        p.ipv4(p.tcp()[:4] + b".erika.!" + p.tcp()[12:], "198.18.0.1", "198.18.0.2")
+    ),
+    "the end of one address and the start of the next": p.ethernet(
+        p.ipv4(p.tcp(), _ipv4(b"\x0a\x0b" + IP[:2]), _ipv4(IP[2:] + b"\x0a\x0b"))
+    ),
+    "the same with a hardware address": p.ethernet(
+        p.ipv4(p.tcp(), _ipv4(b"\x0a" + HARDWARE[:3]), _ipv4(HARDWARE[3:] + b"\x0a"))
+    ),
+    "the end of one hardware address and the start of the next": b"\2" + HARDWARE + b"\2" * 5 + _udp(b"")[12:],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", ["pcap", "pcap.gz"])
+@pytest.mark.parametrize("frame", BY_CHANCE.values(), ids=BY_CHANCE)
+def test_what_stands_in_headers_by_chance_is_not_found(
+    frame: bytes, ending: str, words: leak_scan.Words, tmp_path: Path
+) -> None:
+    data = capture_of(frame, frame)
+    (tmp_path / f"worker-1.{ending}").write_bytes(data if ending == "pcap" else gzip.compress(data))
+    assert leak_scan.scan(tmp_path, words) == []
+
+
+_SIX = p.ipv6(p.tcp(), "2001:2::1", "2001:2::2")
+#: Frames that hold one, with its kind.
+LEAKING = {
+    "the source": ("a hardware address", b"\2" * 6 + HARDWARE + _udp(b"")[12:]),
+    "a made hardware address": ("an IP address", b"\2\0" + IP + _udp(b"")[6:]),
+    "a payload": ("a hardware address", _udp(b"to " + HARDWARE)),
+    "an address in a payload": ("an IP address", _udp(b"to " + IP)),
+    "a name in a payload": ("name of a user", _udp(b"by erika.")),
+    "a payload of TCP": ("a hardware address", p.ethernet(p.ipv4(p.tcp(HARDWARE), "198.18.0.1", "198.18.0.2"))),
+    "ARP": ("a hardware address", p.ethernet(b"\0\1\x08\0\6\4\0\1" + HARDWARE + b"\0" * 14, 0x0806)),
+    "an interface": (
+        "a hardware address", p.ethernet(_SIX[:32] + bytes.fromhex("9eb6d0fffe1a2b3c") + _SIX[40:], p.IPV6)
+    ),
+    "a mapped address": ("an IP address", p.ethernet(_SIX[:8] + b"\0" * 10 + b"\xff\xff" + IP + _SIX[24:], p.IPV6)),
+    "a frame that is too long to be examined": ("name of a user", _udp(b"\0" * (1 << 18) + b" erika ")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", ["pcap", "pcap.gz"])
+@pytest.mark.parametrize(("kind", "frame"), LEAKING.values(), ids=LEAKING)
+def test_what_stands_where_it_means_something_is_found(
+    kind: str, frame: bytes, ending: str, words: leak_scan.Words, tmp_path: Path
+) -> None:
+    data = capture_of(_udp(b""), frame)
+    (tmp_path / f"worker-1.{ending}").write_bytes(data if ending == "pcap" else gzip.compress(data))
+    assert kinds(tmp_path, words) == {kind}
+
+
 @pytest.mark.parametrize(
     ("days", "found"), [(400, set()), (-0.9, {"the time of a run"}), (700.5, {"the time of a run"})]
 )
@@ -570,6 +646,25 @@ def test_a_mapped_sample_is_clean_and_the_original_is_not(
         assert {leak.kind for leak in found} >= {"an IP address", "the time of a run"}
         assert {leak.file.split("/")[0] for leak in found} >= {"flows", "hosts", "captures", "steps", "flow_windows"}
         assert "a hardware address" in {leak.kind for leak in leak_scan.scan(source, words)}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("addresses", ["roles", "crypto-pan", "kept"])
+def test_captures_of_the_shipped_sample_are_clean_with_every_key(addresses: str, tmp_path: Path) -> None:
+    """Its hardware addresses are 02:00:00:00:00:01 and the like, which stand in TCP headers by chance."""
+    runs = ("mpi-mlp1-sgd-128-openmpi-normal-ring-n6", "torch-mlp1-sgd-32-gloo-normal-ring-n4")
+    for run in runs:
+        shutil.copytree(schema.shipped_folder("data") / "sample" / run, tmp_path / "in" / run)
+    options = Options(addresses)
+    with ddnn_traces.ingest(tmp_path / "in", tmp_path / "dataset") as dataset:
+        words = leak_scan.words(dataset, [str(tmp_path / "in")], options)
+        assert bytes.fromhex("020000000001") in words.binary
+        for number in range(5):
+            folder = tmp_path / str(number)
+            mapping = Anonymiser(Key(bytes([number + 1] * 16) + bytes(range(16))), options, dataset)
+            captures.write([str(tmp_path / "in")], dataset, mapping, folder)
+            assert leak_scan.scan(folder, words) == []
+            assert len(list(folder.rglob("*.pcap.gz"))) == 10
 
 
 def test_what_the_publisher_states_on_purpose_is_no_leak(two_runs: tuple[Path, Dataset], tmp_path: Path) -> None:

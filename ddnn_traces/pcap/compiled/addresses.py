@@ -1,8 +1,11 @@
-"""Addresses in the packets of capture files: known IPv4 addresses in the headers, and all hardware addresses."""
+"""Addresses in the packets of capture files: known ones in headers, all hardware addresses, what is in no header."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from ddnn_traces.jit import helper, u16, u32, u32_little
 from ddnn_traces.pcap.compiled import compiled
@@ -16,14 +19,20 @@ from ddnn_traces.pcap.compiled.headers import (
     LINKS,
     MOST_TUNNELS,
     ROCE,
+    SIZE,
     SOURCE,
     TCP,
     UDP,
+    WHOLE,
     inner_link,
     inside,
+    link_row,
     network_header,
 )
 from ddnn_traces.pcap.compiled.scan import FULL, STOPPED, record_at
+
+#: What find_known() finds.
+NOTHING, TIME, IP, HARDWARE = 0, 1, 2, 3
 
 
 @helper
@@ -46,48 +55,115 @@ def _known(word, numbers):
 
 
 @helper
-def _blank(mask, begin, end, start):
+def _understood(mask, begin, end, start):
     for k in range(max(begin, start), end):
         mask[k - start] = 0
 
 
 @helper
-def _mask_numbers(buf, start, end, wire, link, mask):
-    """Put 0 into `mask` where a frame holds counters and checksums, which can be any number; 1 elsewhere."""
+def _in_link_header(buf, start, end, link, words):
+    """What is known of the hardware addresses in the link header: one itself, or an IPv4 address that it holds."""
+    first, last = _hardware_at(buf, start, end, link)
+    for at in (first, last):
+        if at >= 0:
+            word = (u32(buf, at) << 16) | u16(buf, at + 4)
+            if _known(word, words.hardware):
+                return HARDWARE
+            if _known(u32(buf, at + 2), words.ipv4):
+                return IP
+    return NOTHING
+
+
+@helper
+def _in_ip_header(buf, i, version, words):
+    """What is known in the IP header at i: an IPv4 address, also as the end of an IPv6 one, or the interface of one."""
+    for at in (i + 12, i + 16) if version == 4 else (i + 20, i + 36):
+        if _known(u32(buf, at), words.ipv4):
+            return IP
+        if version == 6 and _known((u32(buf, at - 4) << 32) | u32(buf, at), words.interfaces):
+            return HARDWARE
+    return NOTHING
+
+
+@helper
+def _examine_headers(buf, start, end, wire, link, words, mask):
+    """What is known in the address fields of a frame. Puts 1 into `mask` where no header was understood, else 0."""
     mask[: end - start] = 1
+    row = link_row(link)
     i, version = network_header(buf, start, end, link)
+    if row >= 0:
+        _understood(mask, start, i if version else min(end, start + LINKS[row, SIZE]), start)
+    known = _in_link_header(buf, start, end, link, words)
     for _ in range(MOST_TUNNELS + 1):
         if version == 0:
-            return
+            return known
         outcome, protocol, transport, part, port = packet_at(buf, i, version, start, end, wire)
         if outcome != FOLLOW:
-            return
-        if version == 4:
-            _blank(mask, i + 2, min(end, i + 6), start)
-            _blank(mask, i + 10, min(end, i + 12), start)
-        elif part != 0:
-            _blank(mask, i + 40, min(end, transport), start)
+            return known
+        if known == NOTHING:
+            known = _in_ip_header(buf, i, version, words)
+        _understood(mask, i, i + 20 if version == 4 else i + 40 if part == WHOLE else transport, start)
         if part == LATER_FRAGMENT:
-            return
+            return known
         if protocol == TCP:
-            _blank(mask, transport, end, start)
-            return
+            size = np.int64(buf[transport + 12] >> 4) * 4 if transport + 13 <= end else np.int64(20)
+            _understood(mask, transport, min(end, transport + size), start)
+            return known
         if protocol == UDP:
-            _blank(mask, transport, min(end, transport + 8), start)
-            if port == ROCE:
-                _blank(mask, transport, end, start)
+            _understood(mask, transport, min(end, transport + (20 if port == ROCE else 8)), start)
         _, i, version, _ = inside(buf, protocol, port, transport, end)
+    return known
+
+
+@helper
+def _copy_rest(buf, start, end, mask, rest, copied):
+    """Append what `mask` marks to `rest`, with a 0 between bytes that are not side by side: bytes in it."""
+    follows = False
+    for k in range(start, end):
+        if mask[k - start]:
+            if not follows:
+                rest[copied] = 0
+                copied += 1
+            rest[copied] = buf[k]
+            copied += 1
+        follows = mask[k - start] != 0
+    return copied
+
+
+@helper
+def _rest_has_known(rest, begin, end, numbers):
+    known = False
+    for k in range(begin, end - 3):
+        known = known or _known(u32(rest, k), numbers)
+    return known
+
+
+class KnownWords(NamedTuple):
+    """What find_known() finds in fields of packets, each int64 and sorted.
+
+    ipv4, hardware: addresses. interfaces: second halves of IPv6 addresses, as signed numbers. times: (n, 2), first and
+    last, ns, without overlaps.
+    """
+
+    ipv4: npt.NDArray[np.int64]
+    hardware: npt.NDArray[np.int64]
+    interfaces: npt.NDArray[np.int64]
+    times: npt.NDArray[np.int64]
 
 
 @compiled
-def find_known(buf, pos, size, link, tick_ns, numbers, times, mask, found):
-    """Records of a little-endian pcap that hold a 4-byte number of `numbers` (int64, sorted), or whose time is in one
-    of `times`, int64 (n, 2): first and last, ns, sorted and without overlaps.
+def find_known(buf, pos, size, link, tick_ns, words, mask, rest, found):
+    """Records of a little-endian pcap whose time or addresses are among `words`, and all that is in no header.
 
-    Returns (next offset, records, how many were written to `found`); a row of found: number of the record, the number
-    found or -1 for the time.
+    A known value counts where such a value stands: in an address field of a header that was understood, or, an IPv4
+    address, in what is in none. Elsewhere the counters and checksums of some gigabytes hold every value of 4 bytes, and
+    many of 6.
+
+    mask: uint8, longer than a frame that is understood. rest: uint8, as long as `buf`; gets what is in no such header.
+    Returns (next offset, records, how many were written to `found`, bytes of `rest`); a row of found: number of the
+    record, and what was found.
     """
-    count, records = 0, 0
+    count, records, copied = 0, 0, 0
     while pos + 16 <= size and count < len(found):
         captured, wire = u32_little(buf, pos + 8), u32_little(buf, pos + 12)
         start = pos + 16
@@ -95,21 +171,44 @@ def find_known(buf, pos, size, link, tick_ns, numbers, times, mask, found):
         if end > size:
             break
         time = u32_little(buf, pos) * 1000000000 + u32_little(buf, pos + 4) * tick_ns
-        place = _place(time + 1, times[:, 0], len(times))  # the last that begins before it
-        if place and time <= times[place - 1, 1]:
-            found[count, 0], found[count, 1] = records, -1
+        place = _place(time + 1, words.times[:, 0], len(words.times))  # the last that begins before it
+        before, kind = copied, NOTHING
+        if captured <= len(mask):
+            kind = _examine_headers(buf, start, end, wire, link, words, mask)
+            copied = _copy_rest(buf, start, end, mask, rest, copied)
+        else:
+            rest[copied : copied + captured] = buf[start:end]
+            copied += captured
+        if kind == NOTHING and _rest_has_known(rest, before, copied, words.ipv4):
+            kind = IP
+        if place and time <= words.times[place - 1, 1]:
+            kind = TIME
+        if kind != NOTHING:
+            found[count, 0], found[count, 1] = records, kind
             count += 1
-        elif len(numbers) and captured <= len(mask):
-            _mask_numbers(buf, start, end, wire, link, mask)
-            for k in range(start, end - 3):
-                j = k - start
-                if mask[j] and mask[j + 1] and mask[j + 2] and mask[j + 3] and _known(u32(buf, k), numbers):
-                    found[count, 0], found[count, 1] = records, u32(buf, k)
-                    count += 1
-                    break
         records += 1
         pos = end
-    return pos, records, count
+    return pos, records, count, copied
+
+
+@helper
+def _hardware_at(buf, start, end, link):
+    """Offsets of the hardware addresses of 6 bytes in the link header of a frame; -1 where there is none."""
+    none = np.int64(-1)
+    start, row = inner_link(buf, start, end, link)
+    if row < 0:
+        return none, none
+    first, last = LINKS[row, DESTINATION], LINKS[row, SOURCE]
+    if start + max(first, last) + 6 > end:
+        return none, none
+    length_at, length = start + LINKS[row, LENGTH_AT], np.int64(6)
+    if LINKS[row, LENGTH_BYTES] == 1:
+        length = np.int64(buf[length_at])
+    elif LINKS[row, LENGTH_BYTES] == 2:
+        length = u16(buf, length_at)
+    if length != 6:
+        return none, none
+    return start + first if first >= 0 else none, start + last if last >= 0 else none
 
 
 @helper
@@ -130,18 +229,10 @@ def _insert(buf, at, found, count):
 @helper
 def _insert_of_link(buf, start, end, link, found, count):
     """_insert() of the addresses in the link header of a frame, at most two."""
-    start, row = inner_link(buf, start, end, link)
-    first, last = LINKS[row, DESTINATION], LINKS[row, SOURCE]
-    if row < 0 or start + max(first, last) + 6 > end:
-        return count
-    length_at, length = start + LINKS[row, LENGTH_AT], np.int64(6)
-    if LINKS[row, LENGTH_BYTES] == 1:
-        length = np.int64(buf[length_at])
-    elif LINKS[row, LENGTH_BYTES] == 2:
-        length = u16(buf, length_at)
+    first, last = _hardware_at(buf, start, end, link)
     for at in (first, last):
-        if at >= 0 and length == 6:
-            count = _insert(buf, start + at, found, count)
+        if at >= 0:
+            count = _insert(buf, at, found, count)
     return count
 
 

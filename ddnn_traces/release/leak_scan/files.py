@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
 
 from ddnn_traces.errors import UsageError
@@ -24,6 +24,9 @@ from ddnn_traces.query import views
 from ddnn_traces.release.leak_scan.search import AROUND_BYTES, DAY_S, LONG, Instants, Moments, Searcher, distinct, near
 from ddnn_traces.release.leak_scan.searched_words import Words
 from ddnn_traces.store import hashes, schema
+
+if TYPE_CHECKING:
+    from ddnn_traces.pcap.compiled.addresses import KnownWords
 
 _BLOCK_BYTES = 16 << 20
 _MOST_HITS = 20
@@ -78,10 +81,10 @@ def hits(path: Path, name: str, searchers: Searchers) -> Iterator[Hit]:
             yield from _in_parquet(path, searchers)
             return
         kind = compression_of(start)
-        packed = kind is not None or start.startswith(_PACKED)
+        packed = kind is not None or start.startswith((*_PACKED, _PCAP))
         yield from _in_blocks(_blocks(path), searchers.long if packed else searchers.every, "the bytes")
         if start.startswith(_PCAP):
-            yield from _in_pcap(_blocks(path), searchers.words)
+            yield from _in_pcap(_blocks(path), searchers)
         elif start[8:12] == b"DUCK":
             yield from _in_duckdb(path, searchers.every)
         elif kind is not None:
@@ -304,17 +307,25 @@ def _unit(path: Path, name: str) -> str:
 # --- captures, databases, archives
 
 
-def _in_pcap(blocks: Iterable[memoryview], words: Words) -> Iterator[Hit]:
-    """IPv4 addresses in the headers (not in counters and checksums, which can be any number), and the time stamps.
+def _in_pcap(blocks: Iterable[memoryview], searchers: Searchers) -> Iterator[Hit]:
+    """Addresses in the fields of headers, the time stamps, and all words in what is in no header.
 
     In the byte order of headers alone: 02:00:0a:0a:..., a made hardware address, begins as 10.10.0.2 in the other one.
     """
+    hits: list[Hit] = []
+    rests = _rests_of(blocks, searchers.words, hits)
+    yield from _in_blocks(rests, searchers.every, "bytes that are in no header")
+    yield from hits
+
+
+def _rests_of(blocks: Iterable[memoryview], words: Words, hits: list[Hit]) -> Iterator[memoryview]:
+    """What is in no header of the packets, a block at a time. hits: gets the first times and addresses."""
     import numpy as np
 
     from ddnn_traces.pcap.compiled import addresses
 
-    numbers = np.array(sorted(words.numbers), np.int64)
-    times = np.array(near(words.times, DAY_S * 10**9), np.int64).reshape(-1, 2)
+    kinds = ("", "the time of a run", "an IP address", "a hardware address")  # as find_known() numbers them
+    known = _known_words(words)
     mask, found = np.zeros(1 << 18, np.uint8), np.zeros((_MOST_HITS, 2), np.int64)
     rest, records, link = b"", 0, -1
     for block in blocks:
@@ -323,13 +334,30 @@ def _in_pcap(blocks: Iterable[memoryview], words: Words) -> Iterator[Hit]:
         if link < 0:
             link, begin = int.from_bytes(data[20:_PCAP_HEADER], "little") & 0xFFFF, _PCAP_HEADER
         buf = np.frombuffer(data, np.uint8)
-        pos, read, count = addresses.find_known(buf, begin, len(buf), link, 1, numbers, times, mask, found)
-        for record, number in found[:count].tolist():
-            yield "the time of a run" if number < 0 else "an IP address", f"packet {records + record + 1:,}"
+        unread = np.empty(len(buf), np.uint8)
+        pos, read, count, copied = addresses.find_known(buf, begin, len(buf), link, 1, known, mask, unread, found)
+        yield unread[:copied].data
+        hits += [(kinds[kind], f"packet {records + record + 1:,}") for record, kind in found[:count].tolist()]
         if count:
             return
         records += read
         rest = data[pos:]
+
+
+def _known_words(words: Words) -> KnownWords:
+    """What is searched for in the fields of packets."""
+    import numpy as np
+
+    from ddnn_traces.pcap.compiled.addresses import KnownWords
+
+    hardware = [data for data, kind in words.binary.items() if kind == "a hardware address"]
+    interfaces = [int.from_bytes(data, "big", signed=True) for data in hardware if len(data) == 8]
+    return KnownWords(
+        np.array(sorted(words.numbers), np.int64),
+        np.array(sorted(int.from_bytes(data, "big") for data in hardware if len(data) == 6), np.int64),
+        np.array(sorted(interfaces), np.int64),
+        np.array(near(words.times, DAY_S * 10**9), np.int64).reshape(-1, 2),
+    )
 
 
 def _in_duckdb(path: Path, searcher: Searcher) -> Iterator[Hit]:
@@ -364,10 +392,11 @@ def _in_compressed(path: Path, searchers: Searchers) -> Iterator[Hit]:
         if _is_packed(first):
             yield from _in_packed(_joined(itertools.chain([first], blocks)), searchers, 1)
         else:
-            yield from _in_blocks(itertools.chain([memoryview(first)], blocks), searchers.every, where)
+            searcher = searchers.long if first.startswith(_PCAP) else searchers.every
+            yield from _in_blocks(itertools.chain([memoryview(first)], blocks), searcher, where)
     if first.startswith(_PCAP):
         with CaptureFile(path, hash=hashes.NONE) as file:
-            yield from _in_pcap(file.blocks(), searchers.words)
+            yield from _in_pcap(file.blocks(), searchers)
     else:
         yield from _in_encoded(first, searchers.every, where)
 

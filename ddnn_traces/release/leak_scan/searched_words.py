@@ -142,6 +142,7 @@ def words(
 
 
 def _add_sources(collected: _Collector, source_files: list[str], addresses: set[str]) -> None:
+    made = {made_hardware(address) for address in addresses}  # says no more than the IP address, searched for itself
     for folder in filter(Path.is_dir, map(Path, source_files)):
         _add_found(collected, folder_words([path for path in folder.iterdir() if path.is_file()]), addresses)
     for run in find_runs(source_files) if source_files else []:
@@ -152,7 +153,7 @@ def _add_sources(collected: _Collector, source_files: list[str], addresses: set[
                 continue
             collected.path(path.parent)
             collected.capture(path.name)
-            for address in hardware_addresses(path):
+            for address in hardware_addresses(path) - made:
                 collected.hardware(address)
             for text in pcapng_texts(path):
                 for name in names_in(text):
@@ -411,6 +412,11 @@ def hardware_texts(address: bytes) -> Iterator[str]:
 def interface_id(address: bytes) -> bytes:
     """The 8 bytes that stand for a hardware address in an IPv6 address."""
     return bytes([address[0] ^ 2]) + address[1:3] + b"\xff\xfe" + address[3:]
+
+
+def made_hardware(ip: str) -> bytes:
+    """The hardware address that a cut-down capture has for an IP address (pcap/compiled/cut.py)."""
+    return b"\2\0" + ipaddress.ip_address(ip).packed[-4:]
 
 
 def secret_texts(secret: bytes) -> Iterator[str]:
