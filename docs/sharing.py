@@ -86,6 +86,8 @@ def keep_campaign(campaign: Path) -> None:
     _keep_tables(campaign)
     gao.write(campaign, axes(SIMULATIONS / "gao_5.toml"))
     for name in SHOWN:
+        for old in FIGURES.glob(f"{name}.*"):
+            old.unlink()
         figure = campaign / "figures" / f"{name}.svg"
         if figure.stat().st_size < MOST_SVG:
             shutil.copy(figure, FIGURES)
