@@ -1,188 +1,152 @@
 -- question: Which training steps does the traffic show, without any log?
--- row: a run and a step; one row with structured false and nothing else for a run whose traffic shows none
--- inputs: runs, pause_recurrence, flow_windows, training_flows
+-- row: a run and a step; one row without a step for a run whose traffic shows none
+-- inputs: runs, flow_windows, step_bursts
 -- param: longest_step_s DOUBLE > 0 = 20; longest step that is searched for, s; epochs that end in a pause are longer
--- column: run_id from pause_recurrence
+-- column: run_id from step_bursts
 -- column: structured; whether the traffic shows steps
 -- column: step; number of the step in the traffic, from 0
--- column: start_ns ns since the epoch, UTC; start of the first base window with training traffic in the step
+-- column: start_ns ns since the epoch, UTC; start of the first base window with training traffic in the step; where pairs begin it before others have ended the one before, that end
 -- column: end_ns ns since the epoch, UTC; end of the last one: comparable to a log's time stamp
 -- column: payload_bytes bytes; payload of the training traffic in the step
--- column: pause_before_ms ms; length of the pause before the step; null where the traffic begins with it
+-- column: pause_before_ms ms; length of the pause before the step; 0 where there is none; null where the traffic begins with it
 -- column: period_ms ms; from the end of the step before to this one's end; null for the first
 -- column: confidence share; confidence in the steps of the run, the same for all of them
--- A step is a stretch between two pauses in which the training traffic moves the payload that recurs (pause_recurrence)
--- through the same pairs. Pauses with next to no payload between them (control messages) are one. A comb of nine teeth
--- finds the pauses that end steps: those where much time passes here, and one to four steps' payload before and after.
--- So pauses inside a step, a timeout among them, are no boundaries, and start-up broadcast and tear-down are no steps.
--- Where a worker begins a step while others still send the one before, no pause ends it: a stretch of several steps'
--- payload is divided where the last flow has sent its part, at the flow's own pause. Then start_ns is the end of the step
--- before, and pause_before_ms is 0.
--- No table of logs or phases is read; the numbers that decide are in `thresholds`.
--- confidence is the geometric mean of the share of the training traffic that is in steps, of how equal their payloads
--- are (1 less the mean deviation over its limit), and of how clearly pauses stand out (a step's last pause against the
--- sum of that and the longest pause inside it, on average).
--- Asynchronous training moves its payload through other pairs each time; where it is joined every few steps, those
--- rounds are the steps. Steps whose payload differs much from one to the next are not found. What a program does after
--- its last data (a control message, an update) is in no payload: a log may end such a step later. Where workers fetch the
--- parameters at the start of a step, the pause is inside the logged step, and the steps found are shifted.
+-- column: found_by from step_bursts; null where structured is false
+-- column: waiting_share share; part of the steps in which no host has all that it gets before the others have begun to send (a host that only gives its part: before it has sent all); of two hosts, in which neither begins the next step before it has all of this one; null where a host only sends or only gets
+-- column: is_synchronous; whether the hosts wait for each other in each step, by the traffic alone; null where it cannot be told
+-- column: evidence; what was examined, and why a run has no steps
+-- A step is a stretch in which every pair of hosts moves the payload that recurs (paused_steps), found by the pauses of
+-- all traffic at once or of each pair (step_bursts). Where both show steps, those of the pairs count if they are as many or
+-- up to half more, and hosts wait in as large a share of them: pauses of the whole run miss those steps that begin before
+-- others have ended, and may lie between a server's answer and the next gradients.
+-- In a synchronous step each host needs a part of every other one, so none can have all before the last has begun to send.
+-- A host gives only its part where its one peer, or each of more hosts than it has peers, has the same peers: the leaf of a
+-- tree, the worker of servers. Then nobody has all before it has sent all. A host that gets before it sends gets the answer in
+-- the next step. Where hosts do not wait in a tenth of the steps of pairs, or pairs that send the same payload at once do so at
+-- different rates, the run is asynchronous, and has no steps. No log, table of phases or declared attribute is read.
+-- Steps whose payload differs much from one to the next are not found. What a program does after its last data (a control
+-- message, an update) is in no payload: a log may end such a step later. Jobs that do not wait for each other are not told
+-- from asynchronous workers, nor asynchronous workers that stay within one transfer of each other from synchronous ones.
 WITH thresholds AS (
-    SELECT 2000 AS least_pieces,            -- pauses with less than a step's payload over this between them are one
-           100 AS bins_per_step,            -- of a step's payload, which is known to a hundredth or so
-           4 AS teeth_each_way,             -- of the comb: so many steps before and after must end in a pause, too
-           0.5 AS late_share,              -- of the usual pause: what is sent before so long a rest of a pause ends the step
-           256 AS late_bytes,              -- and what is no message of control only
-           94 AS bins_between,              -- least distance of two boundaries: a step less 6%
-           0.05 AS payload_deviation,       -- of a step's payload from the recurring one, at most
-           0.02 AS mix_deviation,           -- of a step's mix from the usual one, at most
-           4 AS most_parts,                 -- steps without a pause between them that are divided
-           0.1 AS flow_deviation,           -- of a step's payload of a flow: the pause that ends its part is so near
-           1_000_000_000 AS cell_ns,        -- windows find their stretch by such a cell of time,
-           3 AS least_steps,                -- a run with fewer has no structure,
-           2 / 3 AS least_share_in_steps,   -- nor one with less of its training traffic in steps that end in a pause
-           0.15 AS least_recurrence         -- or less of its idle time that recurs
-), counted AS (
-    SELECT *, payload_before_bytes - coalesce(lag(payload_before_bytes) OVER (
-                  PARTITION BY run_id ORDER BY payload_before_bytes), -step_bytes)::DOUBLE AS piece_bytes,
-           piece_bytes > step_bytes / (SELECT least_pieces FROM thresholds) AS is_new
-    FROM pause_recurrence(longest_step_s := $longest_step_s)
-    WHERE step_bytes > 0
-), numbered AS (
-    SELECT *, count(*) FILTER (is_new) OVER (PARTITION BY run_id ORDER BY payload_before_bytes) AS number
-    FROM counted
-), pauses AS MATERIALIZED (
-    SELECT run_id, number, any_value(step_bytes) AS step_bytes, any_value(recurrence) AS recurrence,
-           any_value(pause_ns) AS pause_ns, max(end_ns) AS end_ns,
-           coalesce(max(start_ns) FILTER (idle_ns >= late_share * pause_ns AND piece_bytes >= late_bytes), min(start_ns)) AS start_ns,
-           sum(coalesce(idle_ns, pause_ns)) AS idle_ns,  -- the run's start and end are as good as a pause
-           min(payload_before_bytes) AS bytes, arg_min(mix_bytes, payload_before_bytes) AS mix_bytes,
-           floor(min(payload_before_bytes) / any_value(step_bytes) * any_value(bins_per_step))::BIGINT AS bin
-    FROM numbered
-    CROSS JOIN thresholds
-    GROUP BY run_id, number
-), bins AS (
-    SELECT run_id, bin, arg_max(number, (idle_ns, -number)) AS number, max(idle_ns) AS longest_ns,
-           least(sum(idle_ns), any_value(pause_ns)) AS idle_ns
-    FROM pauses
-    GROUP BY run_id, bin
-), teeth AS (  -- the longest pause within a bin of each tooth
-    SELECT bins.run_id, bins.bin, place, max(found.idle_ns) AS idle_ns
-    FROM bins
-    CROSS JOIN thresholds
-    CROSS JOIN range(-teeth_each_way, teeth_each_way + 1) AS places(place)
-    CROSS JOIN range(-1, 2) AS sides(side)
-    JOIN bins AS found ON found.run_id = bins.run_id AND found.bin = bins.bin + bins_per_step * place + side
-    GROUP BY bins.run_id, bins.bin, place
-), comb AS (
-    SELECT run_id, bin, any_value(number) AS number, any_value(longest_ns) AS longest_ns, sum(teeth.idle_ns) AS score
-    FROM bins
-    JOIN teeth USING (run_id, bin)
-    GROUP BY run_id, bin
-), boundaries AS (  -- the best within a step's payload to either side
-    SELECT run_id, number
-    FROM comb
-    CROSS JOIN thresholds
-    QUALIFY (score, longest_ns, -bin) = max((score, longest_ns, -bin)) OVER (
-                PARTITION BY run_id ORDER BY bin RANGE BETWEEN bins_between PRECEDING AND bins_between FOLLOWING)
-), placed AS (
-    SELECT pauses.*, boundaries.number IS NOT NULL AS is_boundary,
-           count(boundaries.number) OVER (PARTITION BY run_id ORDER BY pauses.number) AS stretch
-    FROM pauses
-    LEFT JOIN boundaries USING (run_id, number)
-), edges AS (  -- a stretch begins with its boundary
-    SELECT run_id, stretch, any_value(step_bytes) AS step_bytes, any_value(recurrence) AS recurrence,
-           max(start_ns) FILTER (is_boundary) AS pause_start_ns, max(end_ns) FILTER (is_boundary) AS start_ns,
-           max(idle_ns) FILTER (is_boundary) AS pause_ns, max(bytes) FILTER (is_boundary) AS bytes,
-           max(mix_bytes) FILTER (is_boundary) AS mix_bytes,
-           coalesce(max(idle_ns) FILTER (NOT is_boundary), 0) AS inner_ns
-    FROM placed
-    GROUP BY run_id, stretch
-), stretches AS (
-    SELECT run_id, stretch, 0 AS part, step_bytes, recurrence, pause_start_ns, start_ns, pause_ns, inner_ns,
-           lead(pause_start_ns) OVER in_time AS end_ns, lead(pause_ns) OVER in_time AS last_pause_ns,
-           lead(bytes) OVER in_time - bytes AS payload_bytes,
-           (lead(mix_bytes) OVER in_time - mix_bytes) / payload_bytes AS mix
-    FROM edges
-    WHERE stretch > 0
-    WINDOW in_time AS (PARTITION BY run_id ORDER BY stretch)
-), sized AS (
-    SELECT *, median(mix) FILTER (abs(payload_bytes / step_bytes - 1) <= payload_deviation) OVER (PARTITION BY run_id) AS usual_mix,
-           round(payload_bytes / step_bytes)::BIGINT AS parts
-    FROM stretches
-    CROSS JOIN thresholds
-), alike AS MATERIALIZED (
-    SELECT *
-    FROM sized
-    WHERE parts BETWEEN 1 AND most_parts AND abs(payload_bytes / step_bytes - parts) <= payload_deviation
-      AND abs(mix - usual_mix) <= mix_deviation
-), joined AS (  -- several steps without a pause between them
-    SELECT run_id, stretch, parts, start_ns, end_ns, unnest(range(start_ns // cell_ns, end_ns // cell_ns + 1)) AS cell
-    FROM alike
-    WHERE parts > 1
-), joined_windows AS (
-    SELECT run_id, stretch, flow_id, parts, window_start_ns + window_ns AS sent_ns,
-           lead(window_start_ns) OVER in_time - sent_ns AS idle_ns,
-           sum(payload_bytes) OVER in_time AS sent_bytes,
-           sum(payload_bytes) OVER (PARTITION BY run_id, stretch, flow_id) AS all_bytes
-    FROM flow_windows
-    JOIN training_flows USING (run_id, flow_id)
-    JOIN joined USING (run_id)
-    CROSS JOIN thresholds
-    WHERE payload_bytes > 0 AND (packets IS NULL OR payload_bytes >= packets * least_mean_bytes)
-      AND cell = window_start_ns // cell_ns AND window_start_ns >= start_ns AND window_start_ns < end_ns
-    WINDOW in_time AS (PARTITION BY run_id, stretch, flow_id ORDER BY window_start_ns)
-), flow_ends AS (  -- where each flow has sent its part: at its longest pause thereabouts
-    SELECT run_id, stretch, flow_id, part, sent_ns, sent_bytes,
-           abs(sent_bytes * parts / all_bytes - part) AS distance, distance <= flow_deviation AS is_near
-    FROM joined_windows
-    CROSS JOIN thresholds
-    CROSS JOIN range(1, most_parts + 1) AS numbers(part)
-    WHERE part <= parts
-    QUALIFY row_number() OVER (PARTITION BY run_id, stretch, flow_id, part
-                               ORDER BY is_near DESC, CASE WHEN is_near THEN coalesce(idle_ns, 9e18) ELSE 0 END DESC, distance) = 1
-), part_ends AS (
-    SELECT run_id, stretch, part, max(sent_ns) AS end_ns, sum(sent_bytes) AS sent_bytes
-    FROM flow_ends
-    GROUP BY run_id, stretch, part
-), divided AS (
-    SELECT run_id, stretch, p.part, parts, recurrence,
-           coalesce(lag(p.end_ns) OVER in_time, pause_start_ns) AS pause_start_ns,
-           coalesce(lag(p.end_ns) OVER in_time, start_ns) AS start_ns,
-           inner_ns, CASE WHEN p.part = parts THEN a.end_ns ELSE p.end_ns END AS end_ns,
-           CASE WHEN p.part = parts THEN last_pause_ns ELSE 0 END AS last_pause_ns,
-           p.sent_bytes - coalesce(lag(p.sent_bytes) OVER in_time, 0) AS payload_bytes
-    FROM part_ends AS p
-    JOIN alike AS a USING (run_id, stretch)
-    WINDOW in_time AS (PARTITION BY run_id, stretch ORDER BY p.part)
+    SELECT 0.9 AS least_waiting_share,  -- of the steps: all in synchronous training, but for losses and restarts
+           0.5 AS least_doubtful_share, -- of steps by the pauses of the run: from here on they may be steps, divided badly
+           1.5 AS most_more_steps,       -- by pairs than by the pauses of the run
+           0.05 AS equal_payload         -- of a pair's payload of a step from the median of pairs
+), bursts AS MATERIALIZED (
+    FROM step_bursts(longest_step_s := $longest_step_s)
 ), found AS (
-    SELECT *, row_number() OVER (PARTITION BY run_id ORDER BY end_ns, part) - 1 AS step
-    FROM (FROM divided
-          UNION ALL
-          SELECT run_id, stretch, part, parts, recurrence, pause_start_ns, start_ns, inner_ns, end_ns, last_pause_ns, payload_bytes
-          FROM alike
-          WHERE parts = 1)
-), judged AS (
-    SELECT run_id, count(*) FILTER (parts = 1) AS steps, any_value(recurrence) AS recurrence,
-           coalesce(sum(payload_bytes) FILTER (parts = 1), 0) / any_value(run_bytes) AS share_paused,
-           sum(payload_bytes) / any_value(run_bytes) AS share_in_steps,
-           greatest(1 - avg(abs(payload_bytes / mean_bytes - 1)) / any_value(payload_deviation), 0) AS alikeness,
-           avg(coalesce(last_pause_ns / nullif(last_pause_ns + inner_ns, 0), 0)) AS clearness
-    FROM (SELECT *, avg(payload_bytes) OVER (PARTITION BY run_id) AS mean_bytes FROM found)
-    JOIN (SELECT run_id, max(bytes) AS run_bytes FROM pauses GROUP BY run_id) USING (run_id)
+    SELECT DISTINCT run_id, found_by, step, step_start_ns, step_end_ns, pause_before_ms, payload_bytes, confidence
+    FROM bursts
+    WHERE step IS NOT NULL
+), links AS (
+    SELECT run_id, found_by, src_ip AS host_ip, dst_ip AS peer_ip FROM bursts WHERE step IS NOT NULL
+    UNION
+    SELECT run_id, found_by, dst_ip, src_ip FROM bursts WHERE step IS NOT NULL
+), peers AS (
+    SELECT run_id, found_by, host_ip, list_sort(list(peer_ip)) AS peers
+    FROM links
+    GROUP BY run_id, found_by, host_ip
+), givers AS (
+    SELECT run_id, found_by, host_ip, len(peers) = 1 OR count(*) OVER (PARTITION BY run_id, found_by, peers) > len(peers) AS only_gives,
+           count(*) OVER (PARTITION BY run_id, found_by) AS hosts
+    FROM peers
+), sent AS (
+    SELECT run_id, found_by, step, src_ip AS host_ip, min(start_ns) AS first_ns, max(end_ns) AS last_ns
+    FROM bursts
+    WHERE step IS NOT NULL
+    GROUP BY ALL
+), received AS (
+    SELECT run_id, found_by, step, dst_ip AS host_ip, max(end_ns) AS got_ns
+    FROM bursts
+    WHERE step IS NOT NULL
+    GROUP BY ALL
+), exchanges AS (
+    SELECT run_id, found_by, step, host_ip, hosts, got_ns, CASE WHEN only_gives THEN last_ns ELSE first_ns END AS given_ns,
+           CASE WHEN got_ns > first_ns THEN got_ns ELSE lead(got_ns) OVER of_host END AS answered_ns,
+           lead(first_ns) OVER of_host AS next_first_ns
+    FROM sent
+    JOIN received USING (run_id, found_by, step, host_ip)
+    JOIN givers USING (run_id, found_by, host_ip)
+    WINDOW of_host AS (PARTITION BY run_id, found_by, host_ip ORDER BY step)
+), ordered AS (  -- the last to give, and the last of the others
+    SELECT *, row_number() OVER (PARTITION BY run_id, found_by, step ORDER BY given_ns DESC, host_ip) AS place
+    FROM exchanges
+), last_gifts AS (
+    SELECT run_id, found_by, step, max(given_ns) FILTER (place = 1) AS last_ns, max(host_ip) FILTER (place = 1) AS last_ip,
+           max(given_ns) FILTER (place = 2) AS second_ns
+    FROM ordered
+    GROUP BY run_id, found_by, step
+), windows AS (
+    SELECT run_id, found_by, max(window_ns) AS window_ns
+    FROM bursts
+    GROUP BY run_id, found_by
+), waits AS (
+    SELECT run_id, found_by, step,
+           bool_and(CASE WHEN hosts = 2 THEN coalesce(next_first_ns + window_ns >= got_ns, true)
+                         ELSE answered_ns + window_ns >= CASE WHEN host_ip = last_ip THEN second_ns ELSE last_ns END
+                    END) AS is_waiting
+    FROM exchanges
+    JOIN last_gifts USING (run_id, found_by, step)
+    JOIN windows USING (run_id, found_by)
+    GROUP BY run_id, found_by, step
+), candidates AS (
+    SELECT run_id, found_by, count(*) AS steps, avg(is_waiting::INTEGER) AS waiting_share
+    FROM found
+    LEFT JOIN waits USING (run_id, found_by, step)
+    GROUP BY run_id, found_by
+), of_run AS (
+    FROM candidates WHERE found_by = 'run'
+), of_pairs AS (
+    FROM candidates WHERE found_by = 'pairs'
+), chosen AS (
+    SELECT run_id,
+           CASE WHEN r.steps IS NULL OR p.steps BETWEEN r.steps AND most_more_steps * r.steps
+                                        AND coalesce(p.waiting_share, 1) >= coalesce(r.waiting_share, 1)
+                     OR r.waiting_share < least_waiting_share AND p.steps >= r.steps
+                THEN 'pairs' ELSE 'run' END AS found_by
+    FROM of_run AS r
+    FULL JOIN of_pairs AS p USING (run_id)
+    CROSS JOIN thresholds
+), rates AS (  -- of the pairs of runs whose pairs do not agree
+    SELECT run_id, count(*) AS pairs, any_value(all_pairs) AS all_pairs, min(pair_steps) AS fewest, max(pair_steps) AS most,
+           bool_and(abs(pair_step_bytes / usual_bytes - 1) <= equal_payload) AS is_equal
+    FROM (SELECT *, median(pair_step_bytes) OVER (PARTITION BY run_id) AS usual_bytes FROM bursts WHERE step IS NULL)
     CROSS JOIN thresholds
     GROUP BY run_id
-), structured AS (
-    SELECT run_id, cbrt(share_in_steps * alikeness * clearness) AS confidence
-    FROM judged
+), judged AS (
+    SELECT run_id, c.found_by, steps, waiting_share, pairs, all_pairs, fewest, most,
+           CASE WHEN waiting_share >= least_waiting_share THEN true
+                WHEN waiting_share < least_waiting_share AND c.found_by = 'pairs' THEN false
+                WHEN c.run_id IS NULL AND is_equal AND 2 * pairs > all_pairs AND most > fewest + 1 AND most % fewest > 0
+                     THEN false END AS is_synchronous,
+           c.run_id IS NOT NULL AND coalesce(is_synchronous, coalesce(waiting_share, 1) >= least_doubtful_share) AS structured
+    FROM runs
+    LEFT JOIN chosen USING (run_id)
+    LEFT JOIN candidates AS c USING (run_id, found_by)
+    LEFT JOIN rates USING (run_id)
     CROSS JOIN thresholds
-    WHERE steps >= least_steps AND share_paused >= least_share_in_steps AND recurrence >= least_recurrence
 )
-SELECT runs.run_id, confidence IS NOT NULL AS structured, step::BIGINT AS step, start_ns, end_ns,
-       payload_bytes::BIGINT AS payload_bytes,
-       (start_ns - pause_start_ns) / 1e6 AS pause_before_ms,
-       (end_ns - lag(end_ns) OVER (PARTITION BY runs.run_id ORDER BY step)) / 1e6 AS period_ms,
-       confidence
-FROM runs
-LEFT JOIN structured USING (run_id)
-LEFT JOIN found ON found.run_id = structured.run_id
-ORDER BY runs.run_id, step
+SELECT j.run_id, structured, step, step_start_ns AS start_ns, step_end_ns AS end_ns, payload_bytes, pause_before_ms,
+       (end_ns - lag(end_ns) OVER (PARTITION BY j.run_id ORDER BY step)) / 1e6 AS period_ms,
+       confidence, CASE WHEN structured THEN j.found_by END AS found_by, waiting_share, is_synchronous,
+       CASE WHEN is_synchronous AND structured
+                 THEN format('synchronous: hosts wait for each other in {:.0f}% of {} steps', 100 * waiting_share, steps)
+            WHEN structured AND waiting_share IS NOT NULL
+                 THEN format('hosts wait for each other in {:.0f}% of {} steps: synchronous if these are divided badly', 100 * waiting_share, steps)
+            WHEN structured THEN format('{} steps; whether hosts wait for each other cannot be told, since some only send', steps)
+            WHEN waiting_share IS NOT NULL AND NOT is_synchronous
+                 THEN format('asynchronous: each pair pauses after equal payloads, {} times, but hosts wait for each other in {:.0f}% of these',
+                             steps, 100 * waiting_share)
+            WHEN NOT is_synchronous
+                 THEN format('asynchronous: pairs send the same payload at once, but {} to {} times', fewest, most)
+            WHEN waiting_share IS NOT NULL
+                 THEN format('pauses of the run give {} stretches, but hosts wait in {:.0f}% of these: asynchronous, or divided wrongly',
+                             steps, 100 * waiting_share)
+            WHEN j.run_id NOT IN (SELECT run_id FROM flow_windows) THEN 'cannot be told: no flow_windows'
+            WHEN pairs IS NOT NULL
+                 THEN format('{} of {} pairs pause after equal payloads, {} to {} times: no step that is common, or rounds of a step',
+                             pairs, all_pairs, fewest, most)
+            ELSE 'no pauses after equal payloads, neither of the run nor of its pairs' END AS evidence
+FROM judged AS j
+LEFT JOIN found ON structured AND found.run_id = j.run_id AND found.found_by = j.found_by
+ORDER BY j.run_id, step

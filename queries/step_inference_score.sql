@@ -23,6 +23,7 @@
 -- column: p95_duration_error_share share; its 95th percentile
 -- column: first_worker_recall share; part of in_log with an inferred boundary within the tolerance of the first worker's time stamp
 -- column: median_delay_ms ms; from the inferred boundary to the last worker's time stamp, median of the matches
+-- column: evidence
 -- A boundary in the logs is an interval, because the workers end a step at different times: from the first worker's end
 -- of communication (start of its update, where events give it; else its log's time stamp) to the last worker's time
 -- stamp. Steps with one time stamp are one boundary. An inferred boundary, end_ns of inferred_steps, matches the
@@ -51,7 +52,7 @@ WITH updates AS (
     FROM log_steps
     GROUP BY run_id, last_ns
 ), inferred AS MATERIALIZED (
-    SELECT run_id, end_ns, structured, confidence
+    SELECT run_id, end_ns, structured, confidence, evidence
     FROM inferred_steps(longest_step_s := $longest_step_s)
 ), near AS (
     SELECT run_id, last_ns, end_ns, first_worker_ns,
@@ -83,7 +84,8 @@ WITH updates AS (
     FROM log_boundaries
     GROUP BY run_id
 ), in_traffic AS (
-    SELECT run_id, any_value(structured) AS structured, count(end_ns) AS boundaries, any_value(confidence) AS confidence
+    SELECT run_id, any_value(structured) AS structured, count(end_ns) AS boundaries, any_value(confidence) AS confidence,
+           any_value(evidence) AS evidence
     FROM inferred
     GROUP BY run_id
 ), intervals AS (  -- where a boundary matches, within the logged training
@@ -147,7 +149,7 @@ SELECT run_id, is_asynchronous, structured, confidence,
        (precision - chance_precision) / nullif(1 - chance_precision, 0) AS corrected_precision,
        step_ms, median_error AS median_error_share, p95_error AS p95_error_share,
        median_duration_error AS median_duration_error_share, p95_duration_error AS p95_duration_error_share,
-       first_worker_recall, median_delay_ms
+       first_worker_recall, median_delay_ms, evidence
 FROM runs
 LEFT JOIN step_synchrony USING (run_id)
 LEFT JOIN in_traffic AS t USING (run_id)

@@ -4,6 +4,7 @@
 -- column: run_id
 -- column: run_number; number of the run among all runs, from 1: grouping by text takes twice as long
 -- column: flow_id
+-- column: pair; number of the flow's directed pair of hosts within the run, from 1
 -- column: weight; weight of the flow's directed pair of hosts in a mix (traffic_pauses), 0 to 996
 -- column: least_mean_bytes bytes; payload per packet in a window of the flow, acknowledgements included, from which on it is training traffic
 -- A flow is large with at least 2% of the payload of the run's largest: acknowledgements, remote shells, heartbeats and
@@ -20,7 +21,7 @@ WITH thresholds AS (
            dense_rank() OVER (PARTITION BY run_id ORDER BY src_ip, dst_ip) AS pair
     FROM flows
 )
-SELECT run_id, dense_rank() OVER (ORDER BY run_id) AS run_number, flow_id,
+SELECT run_id, dense_rank() OVER (ORDER BY run_id) AS run_number, flow_id, pair,
        (pair * pair % 997 * pair * 271 + pair * 618) % 997 AS weight,
        least_mean_bytes::BIGINT AS least_mean_bytes
 FROM numbered

@@ -282,7 +282,7 @@ def inferred_steps(section: Section, score: pl.DataFrame) -> None:
         numbers("precision, corrected", "corrected_precision", percent),
         numbers("timeline error (of a step, median)", "median_error_share", percent),
         numbers("95th percentile", "p95_error_share", percent),
-        numbers("log is later by (ms, median)", "median_delay_ms"),
+        numbers("log is later by (ms, median)", "median_delay_ms"), texts("what the traffic shows", "evidence"),
     ]  # fmt: skip
     section.table(score, columns, "Boundaries inferred from traffic against those of the logs.")
 
