@@ -10,8 +10,8 @@
 -- column: payload_bytes bytes; payload of the training traffic in the step
 -- column: pause_before_ms ms; length of the pause before the step; 0 where there is none; null where the traffic begins with it
 -- column: period_ms ms; from the end of the step before to this one's end; null for the first
--- column: confidence share; confidence in the steps of the run, the same for all of them
--- column: found_by from step_bursts; null where structured is false
+-- column: confidence
+-- column: found_by; as in step_bursts; null where structured is false
 -- column: waiting_share share; part of the steps in which no host has all that it gets before the others have begun to send (a host that only gives its part: before it has sent all); of two hosts, in which neither begins the next step before it has all of this one; null where a host only sends or only gets
 -- column: is_synchronous; whether the hosts wait for each other in each step, by the traffic alone; null where it cannot be told
 -- column: evidence; what was examined, and why a run has no steps

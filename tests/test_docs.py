@@ -190,7 +190,7 @@ def test_the_demo_leaves_a_dataset_and_a_report(demo):
 
 #: Names of result columns that are conclusions.
 VERDICTS = re.compile(
-    r"verdict|flagged|agrees|structured|is_ring|is_asynchronous|more_often_than_chance|interval_of|\w*confidence"
+    r"verdict|flagged|agrees|structured|is_ring|is_a?synchronous|more_often_than_chance|interval_of|\w*confidence"
 )
 
 

@@ -48,7 +48,7 @@ UNITS = {column.unit for table in schema.tables() for column in table.columns} |
         "transfers",
         "bursts",
     ),
-    *("batches", "windows", "replicates", "links", "edges", "groups"),
+    *("batches", "pairs", "windows", "replicates", "links", "edges", "groups"),
 }
 #: Name of a result column -> the units that it may have; the first match counts.
 NAMED_UNITS = {
