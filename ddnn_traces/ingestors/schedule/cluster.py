@@ -169,6 +169,7 @@ class Cluster:
         self._address, self._messages = address, messages
         self._most_files, self._bytes = min(files, _MOST_FILES), total_bytes
         self._here: Any = None
+        self._security: Any = None  # None: as Dask's configuration has it
         self._lock = threading.Lock()
         self._ended = False
         self._id, self._numbers = uuid.uuid4().hex, itertools.count()
@@ -179,8 +180,12 @@ class Cluster:
         for name in ("distributed", "distributed.client"):  # this process says itself what is lost
             logging.getLogger(name).setLevel(logging.CRITICAL)
         if self._address.startswith(_LOCAL):
+            # a certificate of this run, which its processes alone have: without it every user of this machine who
+            # reached a port of Dask could run code as this one
+            self._security = self._distributed.Security.temporary()
             with _interrupts_blocked():
                 self._here = self._distributed.LocalCluster(
+                    protocol="tls://", security=self._security,
                     n_workers=int(self._address.removeprefix(_LOCAL)), threads_per_worker=1, processes=True,
                     dashboard_address="127.0.0.1:0",
                     host="127.0.0.1", silence_logs=50,
@@ -384,8 +389,9 @@ class Cluster:
             while True:
                 try:
                     client = self._distributed.Client(
-                        address, timeout=max(1.0, min(end - time.monotonic(), 5.0)), set_as_default=False
-                    )
+                        address, timeout=max(1.0, min(end - time.monotonic(), 5.0)), set_as_default=False,
+                        security=self._security,
+                    )  # fmt: skip
                     for topic, handler in self._topics.items():
                         client.subscribe_topic(topic, handler)
                     return client

@@ -146,6 +146,21 @@ def test_processes_of_this_machine(runs: Path, tmp_path: Path, expected: dict[st
     assert ingested(runs, tmp_path / "out", "local:2") == expected
 
 
+def test_nobody_else_uses_the_processes_of_this_machine() -> None:
+    """Whoever reaches Dask's ports may run code there: a client without the certificate of this run does not."""
+    from distributed import Client, Security
+
+    with Cluster("local:1", 1, 1, Messages()) as cluster:
+        addresses = [cluster._here.scheduler_address, *cluster._client.scheduler_info()["workers"]]
+        assert len(addresses) == 2
+        assert {address.partition("://")[0] for address in addresses} == {"tls"}
+        tcp = addresses[0].replace("tls://", "tcp://")
+        for address, security in ((tcp, None), (addresses[0], Security.temporary())):
+            with pytest.raises((OSError, TimeoutError)):
+                Client(address, security=security, timeout=2, set_as_default=False)
+        assert cluster._client.submit(sum, [1, 2]).result() == 3
+
+
 def test_twenty_workers_are_killed(runs: Path, tmp_path: Path, expected: dict[str, str]) -> None:
     """At 20 random moments of the ingest, told by its progress, a worker dies; its nanny starts another one."""
     chance = random.Random(21)
