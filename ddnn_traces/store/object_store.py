@@ -50,6 +50,8 @@ _SECRETS = (
     re.compile(r"()\b(?:AKIA|ASIA)[0-9A-Z]{12,}\b"),
     re.compile(r"(\?)[^\s\"']+"),
 )
+#: Of Delta Lake, where the connection ended before the answer did.
+_CUT_SHORT = re.compile(r"body from connection|response body|end of file before message|before message completed")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 #: Modules whose exceptions are failures of a store; others are mistakes of this program.
@@ -371,5 +373,7 @@ def _codes(error: BaseException) -> Iterator[str]:
         text = str(error)
         yield from re.findall(r"<Code>(\w+)</Code>", text)
         yield from re.findall(r"\b(403|404|429|500|502|503|504) [A-Z]", text)
+        if _CUT_SHORT.search(text):
+            yield "ConnectionError"
         if re.search(r"error sending request|dns error|tcp connect error|Connection refused", text):
             yield "ConnectionRefusedError" if "onnect" in text else "ConnectionError"

@@ -10,6 +10,7 @@ another writer was faster, and all is done again on top of its commit.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import time
@@ -134,14 +135,30 @@ def _transact(
         for path, file in sorted(wanted.items())
         if path not in there
     ]
-    table.create_write_transaction(
-        [*gone, *new],
-        "append",
-        schema.table(name).arrow(),
-        ["run_id"],
-        commit_properties=CommitProperties(max_commit_retries=0, custom_metadata=metadata),
-        post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
-    )
+    with _read_again():
+        table.create_write_transaction(
+            [*gone, *new],
+            "append",
+            schema.table(name).arrow(),
+            ["run_id"],
+            commit_properties=CommitProperties(max_commit_retries=0, custom_metadata=metadata),
+            post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
+        )
+
+
+@contextlib.contextmanager
+def _read_again() -> Iterator[None]:
+    """A context in which an answer that was lost or cut short is a CommitFailedError: whether the version was written
+    is then not known, and only what the store has now tells.
+    """
+    from deltalake.exceptions import CommitFailedError
+
+    try:
+        yield
+    except Exception as error:
+        if object_store.is_transient(error):
+            raise CommitFailedError("no answer") from error
+        raise
 
 
 def _with_all_columns(table: Any, name: str) -> None:
@@ -151,7 +168,8 @@ def _with_all_columns(table: Any, name: str) -> None:
     known = {field.name for field in table.schema().fields}
     new = [field for field in Schema.from_arrow(schema.table(name).arrow()).fields if field.name not in known]
     if new:
-        table.alter.add_columns(new, commit_properties=CommitProperties(max_commit_retries=0))
+        with _read_again():
+            table.alter.add_columns(new, commit_properties=CommitProperties(max_commit_retries=0))
 
 
 # --- removing what no reader needs any more

@@ -148,13 +148,16 @@ class StoredDataset:
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         try:
-            DeltaTable.create(
-                f"{self.url}/{name}",
-                schema.table(name).arrow(),
-                mode="ignore",
-                partition_by="run_id",
-                configuration={"delta.enableExpiredLogCleanup": "false"},  # the versions that runs names stay readable
-                storage_options=self._options,
+            retried(
+                lambda: DeltaTable.create(
+                    f"{self.url}/{name}",
+                    schema.table(name).arrow(),
+                    mode="ignore",
+                    partition_by="run_id",
+                    configuration={"delta.enableExpiredLogCleanup": "false"},  # the versions that runs names stay
+                    storage_options=self._options,
+                ),
+                self.retries,
             )
         except (CommitFailedError, DeltaError):
             if self.table(name) is None:
@@ -216,7 +219,7 @@ def files_of(table: Any) -> dict[str, TableFile]:
     """
     import pyarrow as pa
 
-    rows = pa.table(table.get_add_actions()).select(
+    rows = pa.table(retried(table.get_add_actions)).select(
         ["path", "size_bytes", "modification_time", "num_records", "partition"]
     )
     found = (
