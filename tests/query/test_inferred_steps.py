@@ -64,7 +64,9 @@ def test_steps_of_the_full_captures(full_dataset: Dataset) -> None:
 def test_steps_of_the_published_runs() -> None:
     """By the declared topology, which the query does not read: pair averaging has no steps, most others have."""
     with ddnn_traces.open(schema.shipped_folder("data/dataset")) as dataset:
-        scores = dataset.query("step_inference_score").join(dataset.query("runs"), on="run_id")
+        scores = dataset.query("step_inference_score").join(
+            dataset.sql("SELECT run_id, topology FROM runs"), on="run_id"
+        )
         inferred = dataset.query("inferred_steps").group_by("run_id").agg(pl.col("is_synchronous", "evidence").first())
     asynchronous = scores.filter(topology="pair_averaging").join(inferred, on="run_id")
     assert asynchronous.height == 4
