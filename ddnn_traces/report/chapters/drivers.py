@@ -103,12 +103,14 @@ def residual_charts(fit: Regression) -> list[tuple[regression.OfResiduals, pl.Da
     caption = "Residuals against fitted values: a funnel is scatter that grows, a bend a term that is missing."
     found: list[tuple[regression.OfResiduals, pl.DataFrame, str]]
     found = [(regression.regression_residuals, points, caption + drawn)]
-    if points["studentized_residual"].count():
+    of_fit = points.drop_nulls("studentized_residual")
+    if not of_fit.is_empty():
         caption = (
             "Studentized residuals in order against the quantiles of a normal distribution: normal residuals lie on "
             "the line. Runs that determine a coefficient alone are left out."
         )
-        of_fit = points.unique("cell", maintain_order=True) if fit.unit == "cell" and fit.grain == "run" else points
+        if fit.unit == "cell" and fit.grain == "run":
+            of_fit = of_fit.unique("cell", maintain_order=True)
         found.append((regression.regression_quantiles, of_fit, caption + drawn))
     return found
 
