@@ -146,12 +146,12 @@ def regression_residuals(frame: pl.DataFrame, left: str = "step_bytes") -> alt.T
 def regression_quantiles(frame: pl.DataFrame, left: str = "step_bytes") -> alt.TopLevelMixin:
     """Studentized residuals, in order, against the quantiles of the normal distribution (Q-Q plot); the line is y = x.
 
-    frame: columns of Regression.points, studentized_residual not null. left: not used, since studentized residuals
-    have no unit.
+    frame: columns of Regression.points; rows without a studentized residual are left out. left: not used, since
+    studentized residuals have no unit.
     """
     from statistics import NormalDist
 
-    there = _named(frame).sort("studentized_residual", "row")
+    there = _named(frame.drop_nulls("studentized_residual")).sort("studentized_residual", "row")
     count = there.height
     # Blom's plotting positions
     places = [NormalDist().inv_cdf((rank + 1 - 0.375) / (count + 0.25)) for rank in range(count)]
