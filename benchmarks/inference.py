@@ -126,7 +126,7 @@ def hiding(kind: str, number: int) -> tuple[pl.DataFrame, str, str]:
     return rows.with_columns(step_bytes=pl.col("step_bytes") * at.otherwise(1.4)), FORMULA, TERMS[0]
 
 
-def told(kind: str, sets: int) -> Counter[bool | None]:
+def verdict_counts(kind: str, sets: int) -> Counter[bool | None]:
     """How often the term with the effect is called significant, insignificant and neither."""
     found: Counter[bool | None] = Counter()
     for number in range(sets):
@@ -146,7 +146,7 @@ def main() -> None:
         print(f"| {kind} | {' | '.join(shown)} |", flush=True)
     print("\n| effect | called significant | not separable, not established | insignificant |\n|---|---|---|---|")
     for kind in ("collinear sizes", "opposite effects"):
-        counts = told(kind, arguments.sets)
+        counts = verdict_counts(kind, arguments.sets)
         shown = [f"{counts[answer] / arguments.sets:.3f}" for answer in (True, None, False)]
         print(f"| {kind} | {' | '.join(shown)} |", flush=True)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 #: DuckDB spills to disk beyond this; measured: 20 M packets in as many cells of 100,000 flows peak at 412 MB in all.
 _MEMORY_MB = 128
-#: And this for each flow of a capture beyond those: what DuckDB does not spill grows with them.
+#: And these bytes more for each flow of a capture: what DuckDB does not spill grows with them.
 _MEMORY_OF_A_FLOW = 400
 
 #: The tables that a method of DescribedTables makes.
