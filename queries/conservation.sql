@@ -12,7 +12,7 @@
 -- column: payload_bytes bytes; payload inside steps of the pairs that carry the exchange
 -- column: spilled_bytes bytes; payload of these pairs outside the sender's steps that belongs to them (spilled_payload); negative where more is inside that does not; null without flow_windows or hosts
 -- column: startup_bytes bytes; payload of all pairs before the first step, which is no spill, and startup_in_steps_bytes
--- column: startup_in_steps_bytes bytes; start-up in payload_bytes + spilled_bytes: what a receiver gets in its first step more than in each of the next ones, where that is half a model or more; null where no receiver's next steps are equal
+-- column: startup_in_steps_bytes bytes; start-up in payload_bytes + spilled_bytes: what a receiver gets in its first step more than in each of the next ones, where that is half a model or more; null where no receiver's next steps are equal; with asynchronous servers what a worker gets more than it sends
 -- column: retransmitted_bytes bytes; part of payload_bytes and spilled_bytes that was sent again; null where it is not TCP
 -- column: framing_bytes bytes; headers of the communication library in them; null where they cannot be counted
 -- column: missed_bytes bytes; what these pairs sent, as sequence or acknowledgement numbers prove, and was not captured (flows.missed_bytes), by the part of each flow's payload that is inside steps; null where no numbers are known
@@ -29,12 +29,14 @@
 -- column: total_factor ratio; payload of a step over all pairs, over the bytes that a step exchanges (exchange_laws)
 -- All steps are taken together, for the pairs that carry the exchange (topology_edges; in pair averaging all pairs with
 -- payload). No explanation is computed from what it explains: spill follows from the logs, start-up from the receivers'
--- next steps, retransmission from sequence numbers (in runs that were not captured, by the part of each flow's payload
+-- next steps or the other direction, retransmission from sequence numbers (in runs that were not captured, by the part of each flow's payload
 -- that is inside steps), framing from the other direction of the pairs. gloo sends two headers of 48 bytes with each
 -- message and gets one back (NOTIFY_SEND_READY, that of the data, NOTIFY_RECV_READY; gloo/transport/tcp/pair.h and
 -- pair.cc). So where the other direction carries nothing but headers, framing is twice its payload inside steps. The
 -- framing of other libraries is not known. What a host gets in its first step is start-up only where each of its next
--- ones (first_steps_received) gets less: a broadcast, or the first model of an asynchronous worker. Nothing is flagged
+-- ones (first_steps_received) gets less: a broadcast, or the first model of an asynchronous worker. A worker of an
+-- asynchronous parameter server sends a gradient and gets a model in each step: the models that it gets beyond its
+-- gradients are start-up, whatever its steps and the windows are. Nothing is flagged
 -- where the law may be that of another exchange (a pipeline, a mixture of experts): a topology is declared that is not
 -- in topology_words, or none is and the payload is below half or above twice the law of the inferred one. Nor where a
 -- run was interrupted, so that a part of an exchange was sent: in its planned steps, or by a fault made on purpose.
@@ -123,10 +125,20 @@ WITH thresholds AS (
            run_id IN (SELECT run_id FROM steps WHERE start_source = 'estimated') AS has_estimated_begin
     FROM training_spans
     GROUP BY run_id
+), unlike_directions AS (  -- what an asynchronous worker gets from its servers more than it sends to them: models
+    SELECT run_id, CASE WHEN s.host_ip = src_ip THEN dst_ip ELSE src_ip END AS worker_ip,
+           sum(CASE WHEN s.host_ip = src_ip THEN 1 ELSE -1 END
+               * (payload + coalesce(spilled, 0) - coalesce(repeated, 0) + coalesce(missed, 0))) AS startup
+    FROM placed
+    JOIN parameter_servers AS s USING (run_id)
+    JOIN asynchronous USING (run_id)
+    WHERE is_matched AND s.host_ip IN (src_ip, dst_ip)
+    GROUP BY ALL
 ), received AS (
     SELECT run_id, dst_ip, step, sum(payload_bytes) AS payload
     FROM first_steps_received
     JOIN pairs USING (run_id, src_ip, dst_ip)
+    WHERE run_id NOT IN (SELECT run_id FROM unlike_directions)
     GROUP BY run_id, dst_ip, step
 ), receivers AS (
     SELECT run_id, dst_ip, max(payload) FILTER (step = 0) AS first_payload, median(payload) FILTER (step > 0) AS usual,
@@ -138,6 +150,12 @@ WITH thresholds AS (
     SELECT run_id, first_payload - usual AS startup, following >= least_following AND spread < least_startup * model_bytes AS is_usual,
            startup >= least_startup * model_bytes AS is_startup
     FROM receivers
+    JOIN runs USING (run_id)
+    CROSS JOIN thresholds
+    WHERE model_bytes > 0
+    UNION ALL
+    SELECT run_id, startup, true AS is_usual, startup >= least_startup * model_bytes AS is_startup
+    FROM unlike_directions
     JOIN runs USING (run_id)
     CROSS JOIN thresholds
     WHERE model_bytes > 0

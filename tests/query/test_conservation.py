@@ -118,8 +118,9 @@ MODEL, STEPS = 60_000, 8
 
 
 def asynchronous_server(
-    folder: Path, *, pulls_in_steps: bool, server_logs: bool, last_worker_steps: int = STEPS
-) -> Dataset:
+    folder: Path, *, pulls_in_steps: bool, server_logs: bool, last_worker_steps: int = STEPS,
+    starts_ms: tuple[int, int, int] = (100, 107, 114), window_ms: float = 1,
+) -> Dataset:  # fmt: skip
     """One frame of MODEL bytes for each gradient and model; workers of different speed; `run` is its name."""
     packets, updates = [], []
     run = folder / "run"
@@ -127,7 +128,7 @@ def asynchronous_server(
     sequence = dict.fromkeys(itertools.product((A, B, C, D), (A, B, C, D)), 0)
     events: list[tuple[int, str, str]] = []
     for number, worker in enumerate((B, C, D)):
-        begin = at = BEGIN_NS + (100 + 7 * number) * MS
+        begin = at = BEGIN_NS + starts_ms[number] * MS
         events.append((at + MS if pulls_in_steps else at - 30 * MS, A, worker))
         ends = []
         for _ in range(last_worker_steps if worker == D else STEPS):
@@ -148,7 +149,7 @@ def asynchronous_server(
         run, {f"worker-{i}-tcpdump.pcap": filter(sent_by(host), packets) for i, host in enumerate((A, B, C, D), 1)}
     )
     (run / "run.toml").write_text(f'model_bytes = {MODEL}\nbackend = "gloo"\ntopology = "parameter_server"\n')
-    return read_folder(run)
+    return read_folder(run, window_ms=window_ms)
 
 
 @pytest.mark.parametrize("first_models", mostly_long(["in steps", "before steps"], "in steps"))
@@ -163,6 +164,16 @@ def test_an_asynchronous_server_hands_out_the_first_models(tmp_path: Path, first
     assert row["startup_bytes"] == 3 * MODEL
     assert row["startup_in_steps_bytes"] == (3 * MODEL if pulls_in_steps else 0)
     assert row["unexplained_bytes"] == 0
+
+
+@pytest.mark.parametrize(
+    "case", [{"window_ms": 100}, {"starts_ms": (430, 171, 114)}], ids=["windows of several steps", "a late first worker"]
+)
+def test_first_models_do_not_depend_on_windows_and_starts(tmp_path: Path, case: dict[str, Any]) -> None:
+    """Once, 2.86 MB of three first models were unnamed, and gradients before the first worker's log were start-up."""
+    with asynchronous_server(tmp_path, pulls_in_steps=True, server_logs=False, **case) as dataset:
+        row = conservation(dataset)["run"]
+    assert (row["startup_in_steps_bytes"], row["unexplained_bytes"]) == (3 * MODEL, 0)
 
 
 @pytest.mark.long

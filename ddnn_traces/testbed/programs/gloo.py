@@ -340,7 +340,10 @@ class ParameterServer(Communication):
 
 
 class AsyncParameterServer(ParameterServer):
-    """The same without waiting for the others: a server adds each gradient to its weights and returns these at once."""
+    """The same without waiting for the others: a server adds each gradient to its weights and returns these at once.
+
+    A worker gets the weights before its first step, as in Downpour SGD (Dean et al. 2012).
+    """
 
     def serve(self, size: int, steps: int) -> None:
         self._weights = self.shards(torch.zeros(size))[self.rank - self.workers].clone()
@@ -353,12 +356,19 @@ class AsyncParameterServer(ParameterServer):
 
     def _serve_one(self, rank: int, steps: int) -> None:
         received = torch.empty_like(self._weights)
+        dist.send(self._weights, rank)
         for _ in range(steps):
             self.receive(received, rank)
             with self._lock:
                 self._weights += received / self.workers
                 answer = self._weights.clone()
             self.send(answer, rank)
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        size = sum(parameter.numel() for parameter in model.parameters())
+        for rank, shard in zip(range(self.workers, self.hosts), self.shards(torch.empty(size)), strict=True):
+            dist.recv(shard, rank)
+        return model
 
     def after_backward(self, model: nn.Module) -> None:
         # the server's weights are the sum of gradients since the start; what is new in them is the gradient to apply
