@@ -167,7 +167,9 @@ def test_an_asynchronous_server_hands_out_the_first_models(tmp_path: Path, first
 
 
 @pytest.mark.parametrize(
-    "case", [{"window_ms": 100}, {"starts_ms": (430, 171, 114)}], ids=["windows of several steps", "a late first worker"]
+    "case",
+    [{"window_ms": 100}, {"starts_ms": (430, 171, 114)}],
+    ids=["windows of several steps", "a late first worker"],
 )
 def test_first_models_do_not_depend_on_windows_and_starts(tmp_path: Path, case: dict[str, Any]) -> None:
     """Once, 2.86 MB of three first models were unnamed, and gradients before the first worker's log were start-up."""
