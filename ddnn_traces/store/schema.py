@@ -34,10 +34,11 @@ TABLES = (
 
 
 #: What a column may identify. A release maps all of these (release/anonymise) except run, which the publisher names.
-#: file: name of a capture; label: name of a host; tunnel: a number that follows the order of addresses; text: words
-#: that may contain any of these. hash, size, clock: of an original capture file, of a device; withheld or kept.
+#: file: name of a capture; label: name of a host; tunnel: a number that follows the order of addresses; flow: one that
+#: does so among flows that begin at the same time; text: words that may contain any of these. hash, size, clock: of an
+#: original capture file, of a device; withheld or kept.
 IDENTIFIES = (
-    "address", "port", "time", "file", "label", "text", "tunnel", "run", "connection", "hash", "size", "clock",
+    "address", "port", "time", "file", "label", "text", "tunnel", "flow", "run", "connection", "hash", "size", "clock",
 )  # fmt: skip
 
 

@@ -210,8 +210,9 @@ def test_names_of_hosts_and_captures() -> None:
     assert labels["alice-laptop"].startswith("host-")
     assert labels["bobs-box"].startswith("host-")
     assert labels["gpu-node17"] != labels["worker-3"]
-    row = {"sha256": None, "blake3": None, "vantage_ip": None, "first_ns": 1}
+    row = {"sha256": None, "blake3": None, "vantage_ip": None, "first_ns": 1, "last_ns": 9, "records": 1, "counted": 1}
     files = identifiers.capture_names(
+        KEY,
         [
             {**row, "capture_id": "trace.pcap"},
             {**row, "capture_id": "trace.pcap1", "first_ns": 2},

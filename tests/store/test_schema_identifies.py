@@ -26,11 +26,14 @@ def check_column(table: str, column: schema.Column) -> None:
     expected = {"_ip": "address", "_port": "port"}.get("_" + column.name.rsplit("_", 1)[-1], "")
     if "since the epoch" in column.unit:
         expected = "time"
+    if column.name == "clock_reference_ip":
+        expected = "clock"  # an address, which tells that it is the first of its run
     if expected:
         assert column.identifies == expected
     elif column.type == "string":
         assert (column.identifies in schema.IDENTIFIES) == (f"{table}.{column.name}" not in _OWN_WORDS)
     else:
-        assert column.identifies in ("", "tunnel", "connection", "size", "clock")
+        assert column.identifies in ("", "tunnel", "flow", "connection", "size", "clock")
+        assert (column.identifies == "flow") == column.name.endswith("flow_id")
         assert (column.identifies == "clock") == ("clock_" in column.name)
         assert (column.identifies == "size") == (column.name == "file_bytes")

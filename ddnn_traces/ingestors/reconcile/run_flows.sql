@@ -1,5 +1,6 @@
 -- The rows of the table flows: initiator, reverse flow and bytes on the cable.
--- One row: a flow. An end with more other ends is a server's (shared_port).
+-- One row: a flow. An end with more other ends is a server's (shared_port). Where both directions begin at the same time,
+-- and nothing else tells, the initiator is not known: flow_id has the order of the addresses then.
 CREATE TEMP TABLE run_flows AS
 WITH sides AS (
     SELECT protocol, src_ip AS ip, src_port AS port, dst_ip AS other_ip, dst_port AS other_port FROM merged
@@ -14,16 +15,16 @@ WITH sides AS (
                 WHEN s.others <> d.others THEN 'shared_port'
                 WHEN (f.src_port < 1024) <> (f.dst_port < 1024) THEN 'port'
                 WHEN (f.src_port < 32768) <> (f.dst_port < 32768) THEN 'port'
-                WHEN r.flow_id IS NOT NULL THEN 'first_packet'
-                ELSE 'only_direction'
+                WHEN r.flow_id IS NULL THEN 'only_direction'
+                WHEN f.first_seen_ns <> r.first_seen_ns THEN 'first_packet'
            END AS initiator_source,
            CASE initiator_source
                 WHEN 'syn' THEN f.opened > 0
                 WHEN 'reverse_syn' THEN r.opened = 0
                 WHEN 'shared_port' THEN s.others < d.others
                 WHEN 'port' THEN f.src_port > f.dst_port
-                WHEN 'first_packet' THEN f.flow_id < r.flow_id
-                ELSE true
+                WHEN 'first_packet' THEN f.first_seen_ns < r.first_seen_ns
+                WHEN 'only_direction' THEN true
            END AS is_initiator
     FROM merged AS f
     LEFT JOIN reversed AS v USING (flow_id)

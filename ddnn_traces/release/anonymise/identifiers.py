@@ -99,7 +99,9 @@ def labels(key: Key, hosts: Collection[_Row], workers: Collection[str]) -> dict[
     """
     given = {host["label"] for host in hosts if host["label"] is not None}
     first = first_number([*given, *workers])
-    roles = {host["label"]: by_role(host, key, first) for host in hosts if host["label"] is not None}
+    # of a label that several hosts have, that of the first rank; not of the last address
+    in_ranks = sorted(hosts, key=lambda host: (host["rank"] is None, host["rank"] or 0), reverse=True)
+    roles = {host["label"]: by_role(host, key, first) for host in in_ranks if host["label"] is not None}
     mapped = {label: label for label in given | set(workers) if is_role_word(label)}
     others = (given | set(workers)) - mapped.keys()
     taken = {label for label in mapped if label in given}
@@ -110,11 +112,12 @@ def labels(key: Key, hosts: Collection[_Row], workers: Collection[str]) -> dict[
     return mapped
 
 
-def capture_names(rows: Iterable[_Row], labels_by_ip: Mapping[str, str]) -> dict[str, str]:
+def capture_names(key: Key, rows: Iterable[_Row], labels_by_ip: Mapping[str, str]) -> dict[str, str]:
     """The new name of each capture of a run: worker-1.pcap, or capture.pcap where no host is known.
 
-    rows: of the table captures. labels_by_ip: new labels. Files that tcpdump -C continued (x.pcap, x.pcap1) remain a
-    series.
+    rows: of the table captures, with the packets that are `counted`. labels_by_ip: new labels. Files that tcpdump -C
+    continued (x.pcap, x.pcap1) remain a series. Several of a host are in the order of what the release tells of them
+    (which of two equal ones counts is decided by their old names), then in that of the key.
     """
     series: dict[str, list[_Row]] = {}
     for row in rows:
@@ -123,7 +126,10 @@ def capture_names(rows: Iterable[_Row], labels_by_ip: Mapping[str, str]) -> dict
     taken: set[str] = set()
     for files in sorted(
         series.values(),
-        key=lambda files: min((row["first_ns"] or 0, row["sha256"] or row["blake3"] or "") for row in files),
+        key=lambda files: (
+            min((row["first_ns"] or 0, row["last_ns"] or 0, row["records"] or 0, row["counted"]) for row in files),
+            min(key.derive(f"order {row['capture_id']}", 16) for row in files),
+        ),
     ):
         stem = unique(_stem(files, labels_by_ip), taken)
         taken.add(stem)

@@ -31,6 +31,18 @@ _PREFIX = "ddnn_traces."
 
 _TUNNEL = ("kind", "src_ip", "dst_ip", "protocol", "src_port", "dst_port", "identifier")  # with the parent: its order
 
+#: What tells flows apart but for the number of their connection, in the order that ingest has of those that begin at
+#: the same time (ingestors/reconcile/merged.sql).
+_ALIKE = ("src_ip", "dst_ip", "protocol", "src_port", "dst_port", "encapsulation_id", "roce_dest_qp")
+_FLOWS = f"""
+SELECT run_id, flow_id, first_seen_ns, {", ".join(_ALIKE)}, connection
+FROM flows"""
+#: Those whose number does not follow from the times alone.
+_UNORDERED = """
+QUALIFY count(*) OVER (PARTITION BY run_id, first_seen_ns) > 1
+     OR flow_id <> row_number() OVER (PARTITION BY run_id ORDER BY first_seen_ns, flow_id) - 1
+"""
+
 _MOST_TUNNELS = 4  # nested, as ingest has it; a dataset with more was tampered with
 
 _Row = dict[str, Any]
@@ -86,9 +98,10 @@ class RunMapping:
 
     run_id, name: the run's name in the dataset and in the release. addresses, labels, files: old to new. wire: address
     of a cut-down capture for each old one. tunnels: new encapsulation_id by old. ports: int64 (65536,). offset_ns: what
-    is added to times. salt: 32 bytes, for the numbers in cut-down captures. connections: new number of the connection
-    of each flow, in the order of flow_id, where ports are classed; else None. withheld: what columns identify that are
-    null. parts: what takes the place of parts of the run's name, also in its metadata, which may come from the name.
+    is added to times. salt: 32 bytes, for the numbers in cut-down captures. flows: new flow_id by old; None where all
+    stay. connections: new number of each flow's connection, by the new flow_id, where ports are classed; else None.
+    withheld: what columns identify that are null. parts: what takes the place of parts of the run's name, also in its
+    metadata, which may come from the name.
     """
 
     run_id: str
@@ -101,6 +114,7 @@ class RunMapping:
     ports: npt.NDArray[np.int64]
     offset_ns: int
     salt: bytes
+    flows: npt.NDArray[np.int64] | None = None
     connections: npt.NDArray[np.int64] | None = None
     withheld: Collection[str] = ()
     parts: Mapping[str, str] = field(default_factory=dict)
@@ -182,8 +196,14 @@ class RunMapping:
                 return _mapped(column, self.text)
             case "run" if self.parts and pa.types.is_string(column.type):
                 return _mapped(column, self.metadata)
+            case "clock" if pa.types.is_string(column.type):  # the host whose clock is the reference
+                return _mapped(column, self.addresses.__getitem__)
             case "port" | "tunnel":
                 return pa.array(self.ports if kind == "port" else self.tunnels, pa.int64()).take(column)
+            case "flow" if self.flows is not None:
+                numbered = pc.and_(pc.greater_equal(column, 0), pc.less(column, len(self.flows)))
+                known = pc.if_else(numbered, column, pa.scalar(None, pa.int64()))  # of others there is no flow
+                return pc.coalesce(pa.array(self.flows).take(known), column)
             case "time" if self.offset_ns:
                 try:
                     return pc.add_checked(column, pa.scalar(self.offset_ns, pa.int64()))
@@ -220,7 +240,8 @@ class Anonymiser:
         self._parts = {run_id: identifiers.run_parts(key, run_id, found) for run_id, found in (named or {}).items()}
         self.renamed = identifiers.run_names(key, self.runs, self._parts)
         self._rows = {name: _by_run(dataset, query, self.runs) for name, query in _queries().items()}
-        self._connections = _connections(dataset, self._ports) if options.ports == "classed" else {}
+        found = dataset.sql(_FLOWS if options.ports == "classed" else _FLOWS + _UNORDERED).sort("run_id", "flow_id")
+        self._flows = {str(run_id): flows for (run_id,), flows in found.group_by("run_id", maintain_order=True)}
 
     def name(self, run_id: str) -> str:
         """The name of a run in the release."""
@@ -239,12 +260,13 @@ class Anonymiser:
             for host in rows["hosts"]
             if (label := labels.get(host["label"]) or identifiers.by_role(host, self._key, first))
         }
-        files = identifiers.capture_names(rows["captures"], by_ip)
-        tunnels = self._tunnels(rows["encapsulations"], mapped)
-        offset_ns, options = self._offset_ns(run_id, rows), self.options
+        files = identifiers.capture_names(self._key, rows["captures"], by_ip)
+        tunnels = self._tunnels(rows["encapsulations"], wire)
+        flows, connections = self._flow_numbers(run_id, wire, tunnels)
         return RunMapping(
-            run_id, self.name(run_id), mapped, wire, labels, files, tunnels, self._ports, offset_ns, self._salt,
-            self._connections.get(run_id), options.withheld, self._parts.get(run_id, {}),
+            run_id, self.name(run_id), mapped, wire, labels, files, tunnels, self._ports,
+            self._offset_ns(run_id, rows), self._salt, flows, connections, self.options.withheld,
+            self._parts.get(run_id, {}),
         )  # fmt: skip
 
     def facts(self, captures: bool = False) -> facts.Anonymisation:
@@ -275,18 +297,56 @@ class Anonymiser:
         except UsageError as error:
             raise UsageError(f"{run_id}: {error}") from error
 
-    def _tunnels(self, rows: Iterable[_Row], mapped: Mapping[str, str]) -> tuple[int, ...]:
-        """New numbers of tunnels, in the order of their columns, by the old ones."""
+    def _flow_numbers(
+        self, run_id: str, wire: Mapping[str, str], tunnels: tuple[int, ...]
+    ) -> tuple[npt.NDArray[np.int64] | None, npt.NDArray[np.int64] | None]:
+        """New flow_id by old, and with ports classed the number of each flow's connection, by the new one.
+
+        Flows that begin at the same time are in the order of their mapped columns, as ingest has it for those of
+        cut-down captures: the old numbers follow the real addresses. What looks alike is in the order of the key.
+        """
+        import numpy as np
+        import polars as pl
+
+        flows = self._flows.get(run_id)
+        if flows is None:
+            return None, None
+        classed = self.options.ports == "classed"
+        named = flows.with_columns(
+            *(pl.col(name).replace_strict(wire, return_dtype=pl.String) for name in ("src_ip", "dst_ip")),
+            pl.Series("encapsulation_id", [None if n is None else tunnels[n] for n in flows["encapsulation_id"]]),
+        )
+        secret = [self._key.derive(f"flow {row}", 8) for row in named.drop("run_id", "flow_id").rows()]
+        mapped = named.with_columns(
+            *(pl.Series(name, self._ports[flows[name]]) for name in ("src_port", "dst_port")),
+            secret=pl.Series(secret, dtype=pl.Binary),
+        )
+        (count,) = [row["flows"] for row in self._rows["flow_counts"][run_id]]
+        numbers = np.arange(count, dtype=np.int64)
+        order = ["first_seen_ns", *_ALIKE, *([] if classed else ["connection"]), "secret"]
+        numbers[mapped.sort(order, nulls_last=True)["flow_id"].to_numpy()] = flows["flow_id"].to_numpy()
+        if not classed:
+            return numbers, None
+        renumbered = mapped.with_columns(pl.Series("flow_id", numbers[flows["flow_id"].to_numpy()])).sort("flow_id")
+        connections = np.zeros(count, np.int64)
+        connections[renumbered["flow_id"].to_numpy()] = renumbered.select(
+            pl.int_range(pl.len()).over(_ALIKE)
+        ).to_series()
+        return numbers, connections
+
+    def _tunnels(self, rows: Iterable[_Row], wire: Mapping[str, str]) -> tuple[int, ...]:
+        """New numbers of tunnels, in the order of their columns, by the old ones; of alike ones in that of the key."""
         by_id = {row["encapsulation_id"]: row for row in rows}
 
         def chain(number: int, depth: int = 0) -> tuple[Any, ...]:
             row = by_id[number]
-            new = row | {name: mapped[row[name]] for name in ("src_ip", "dst_ip")}
-            new |= {name: int(self._ports[row[name]]) for name in ("src_port", "dst_port")}
-            new["identifier"] = -1 if row["identifier"] is None else row["identifier"]
+            named = row | {name: wire[row[name]] for name in ("src_ip", "dst_ip")}
+            named["identifier"] = -1 if row["identifier"] is None else row["identifier"]
+            secret = self._key.derive(f"tunnel {[named[name] for name in _TUNNEL]}", 8)
+            new = named | {name: int(self._ports[row[name]]) for name in ("src_port", "dst_port")}
             outermost = row["parent_id"] not in by_id or depth == _MOST_TUNNELS
             around = () if outermost else chain(row["parent_id"], depth + 1)
-            return (around, *(new[name] for name in _TUNNEL), number)
+            return (around, *(new[name] for name in _TUNNEL), secret)
 
         order = {number: place for place, number in enumerate(sorted(by_id, key=chain))}
         return tuple(order.get(number, number) for number in range(max(by_id, default=-1) + 1))
@@ -298,29 +358,17 @@ def _queries() -> dict[str, str]:
         "hosts": "FROM hosts ORDER BY run_id, host_ip",
         "addresses": _addresses_query(),
         "workers": f"{identifiers.every_value('label', leave_out=['hosts'])} ORDER BY run_id, value",
-        "captures": "FROM captures ORDER BY run_id, capture_id",
+        "captures": """
+            SELECT captures.*, coalesce(counted, 0) AS counted FROM captures LEFT JOIN (
+                SELECT run_id, capture_id, sum(packets)::BIGINT AS counted FROM capture_ledger
+                WHERE reason = 'in_flows' GROUP BY ALL
+            ) USING (run_id, capture_id) ORDER BY run_id, capture_id""",
         "encapsulations": "FROM encapsulations ORDER BY run_id, encapsulation_id",
         "runs": "SELECT run_id, source FROM runs",
         "times": identifiers.TIMES,
+        "flow_counts": "SELECT run_id, max(flow_id) + 1 AS flows FROM flows GROUP BY run_id",
         "windows": "SELECT run_id, max(window_ns) AS window_ns FROM flow_windows GROUP BY run_id",
     }
-
-
-def _connections(dataset: Dataset, ports: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[np.int64]]:
-    """By run, the number of each flow's connection among the flows that look alike with these ports, by flow_id."""
-    import numpy as np
-    import polars as pl
-
-    alike = ["run_id", "src_ip", "dst_ip", "protocol", "src_port", "dst_port", "encapsulation_id", "roce_dest_qp"]
-    flows = dataset.sql(f"SELECT flow_id, {', '.join(alike)} FROM flows ORDER BY run_id, flow_id")
-    mapped = flows.with_columns(pl.Series(name, ports[flows[name]]) for name in ("src_port", "dst_port"))
-    numbers = mapped.select("run_id", "flow_id", number=pl.int_range(pl.len()).over(alike))
-    found = {}
-    for (run_id,), rows in numbers.group_by("run_id"):
-        flow_ids = rows["flow_id"].to_numpy()
-        found[str(run_id)] = np.zeros(flow_ids.max() + 1, np.int64)
-        found[str(run_id)][flow_ids] = rows["number"]
-    return found
 
 
 def _addresses_query() -> str:

@@ -27,6 +27,10 @@ _WITHHELD = {
     "size": "withheld, null in all rows",
     "clock": "withheld, null in all rows: how a clock goes distinguishes a device",
 }
+_NUMBERED = {
+    "tunnel": "numbered in the order of what is here",
+    "flow": "those that begin at the same time are numbered in the order of what is here",
+}
 _OTHER_CHANGES = {
     "label": "names that say more than a role are labels made with the key",
     "file": "named after the host in place of the real file name",
@@ -62,8 +66,8 @@ def change(column: schema.Column, done: facts.Anonymisation) -> str | None:
         return _CHANGES[identifies].get(options[identifies])
     if identifies == "connection" and done.ports == "classed":
         return "numbered among all that have the same addresses and classes of ports"
-    if identifies == "tunnel" and (done.addresses, done.ports) != ("kept", "kept"):
-        return "numbered in the order of what is here"
+    if identifies in ("tunnel", "flow") and (done.addresses, done.ports) != ("kept", "kept"):
+        return _NUMBERED[identifies]
     if identifies in _WITHHELD:
         return _WITHHELD[identifies] if identifies in done.withheld else None
     return _OTHER_CHANGES.get(identifies)
@@ -144,7 +148,8 @@ _ORIGINALS = {
     "clock": (
         "Estimates of the clocks' offsets and drift were withheld; times that several hosts recorded still allow to "
         "estimate them.",
-        "Offsets and drift of the hosts' clocks are the real ones: a drift distinguishes a device.",
+        "Offsets and drift of the hosts' clocks are the real ones: a drift distinguishes a device. The host that "
+        "offsets are stated against is the first of the run by its real address.",
     ),
 }
 _UNSEARCHED = (

@@ -75,6 +75,9 @@ def test_flow_ids_follow_the_first_packets(tmp_path: Path) -> None:
         ([Packet(BEGIN_NS, A, B, 1, ports=(5000, 6000))], {A: (True, "only_direction")}),
         ([Packet(BEGIN_NS + 1000, A, B, 1, ports=(5000, 6000)), Packet(BEGIN_NS, B, A, 1, ports=(6000, 5000))],
          {A: (False, "first_packet"), B: (True, "first_packet")}),
+        # both at the same time: the order of their addresses tells nothing
+        ([Packet(BEGIN_NS, A, B, 1, ports=(5000, 6000)), Packet(BEGIN_NS, B, A, 1, ports=(6000, 5000))],
+         {A: (None, None), B: (None, None)}),
         # two ends messages to B's port 40000: it is the server's, whatever its number
         ([Packet(BEGIN_NS, A, B, 1, ports=(5000, 40000)), Packet(BEGIN_NS, C, B, 1, ports=(5000, 40000))],
          {A: (True, "shared_port"), C: (True, "shared_port")}),
