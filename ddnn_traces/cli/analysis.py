@@ -251,7 +251,7 @@ def explore(dataset: str | Path, port: int | None, no_browser: bool) -> None:
     with open_dataset(dataset, read_only=True) as opened:
         if not opened.run_ids:
             raise UsageError(f"{dataset}: has no runs; 'ddnn-traces ingest CAPTURES --out {dataset}' adds them")
-    page.serve(dataset, port, not no_browser)
+    page.serve(dataset, lambda address: click.echo(f"{address}  (Ctrl-C ends it)"), port, not no_browser)
 
 
 #: The run whose traffic matrix the demo shows: a ring of four.

@@ -1,61 +1,76 @@
-"""A local page to look around in a dataset: `marimo run` of app.py, with Mosaic's linked charts over two small tables.
+"""A local page to look around in a dataset: a marimo app, with Mosaic's linked charts over two small tables.
 
-contents.py makes the tables in the dataset's DuckDB connection, and describes the charts.
+contents.py makes the tables in the dataset's DuckDB connection, and describes the charts; answers.py runs the charts'
+queries; guard.py stands before marimo's server.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import socket
 import sys
+import tempfile
+import threading
+import webbrowser
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any
 
 from ddnn_traces.errors import UsageError, needs_extra
+from ddnn_traces.explore import guard
 
-#: Environment variable that names the dataset to app.py: an argument would be parsed.
+#: Environment variable that names the dataset to app.py: marimo gives its apps no arguments.
 DATASET = "DDNN_TRACES_DATASET"
 
 HOST = "127.0.0.1"
 
 
-def serve(dataset: str | Path, port: int | None = None, browser: bool = True) -> NoReturn:
-    """Become marimo's server of the page, which prints and opens the page's address with its token.
+def serve(dataset: str | Path, tell: Callable[[str], None], port: int | None = None, browser: bool = True) -> None:
+    """Serve the page until Ctrl-C, and open it.
 
-    dataset: a path, or the URL of a release. port: None: a free one. Raises UsageError for a port that cannot be used,
-    MissingExtra without the extra explore.
+    dataset: a path, or the URL of a release. tell: shows the page's address. On a terminal this is the URL with its
+    token; elsewhere, where it may be kept and read by others, that of a file that only this user can open. port: None:
+    a free one. Raises UsageError for a port that cannot be used, MissingExtra without the extra explore.
     """
-    chosen = _free_port(port or 0)
     with needs_extra("explore"):
-        import marimo  # noqa: F401
+        import marimo
         import mosaic_widget  # noqa: F401
-    # -P: no module of the folder that the command is called in
-    command = [sys.executable, "-P", "-m", "marimo", "run", str(Path(__file__).with_name("app.py")), "--no-sandbox"]
-    command += ["--host", HOST, "--port", str(chosen), "--token", "--token-password-file", "-"]
-    command += [] if browser else ["--headless"]
-    where = str(dataset.absolute()) if isinstance(dataset, Path) else dataset
-    _give_token()
-    sys.stdout.flush()
-    os.execve(command[0], command, {**os.environ, DATASET: where})  # noqa: S606
+        import uvicorn
+    token = secrets.token_urlsafe()
+    os.environ[DATASET] = str(dataset.absolute()) if isinstance(dataset, Path) else dataset
+    app = marimo.create_asgi_app(quiet=True, token=token).with_app(
+        path="/", root=str(Path(__file__).with_name("app.py"))
+    )
+    with _listening(port or 0) as listener, tempfile.TemporaryDirectory(prefix="ddnn-traces-") as folder:
+        url = f"http://{HOST}:{listener.getsockname()[1]}/?access_token={token}"
+        page = guard.redirect(url, Path(folder))
+        built: Any = app.build()
+        built.router.lifespan_context = _ending_sessions
+        guarded = guard.Guard(built, token, lambda: page.unlink(missing_ok=True))
+        # the listener keeps who comes before the server runs
+        tell(url if sys.stdout.isatty() else page.as_uri())
+        if browser:  # some browsers return only when they are closed
+            threading.Thread(target=webbrowser.open, args=[page.as_uri()], daemon=True).start()
+        settings = uvicorn.Config(guarded, log_level="error", ws_ping_timeout=60, timeout_graceful_shutdown=1)
+        with contextlib.suppress(KeyboardInterrupt):
+            uvicorn.Server(settings).run(sockets=[listener])
 
 
-def _give_token() -> None:
-    """A token on standard input: other users see arguments, and marimo's own follows from the page's code."""
-    read, write = os.pipe()
-    os.write(write, secrets.token_urlsafe().encode())
-    os.close(write)
-    os.dup2(read, 0)
+@contextlib.asynccontextmanager
+async def _ending_sessions(app: Any) -> AsyncIterator[None]:
+    """End the threads of marimo's sessions with the server: Starlette tells its end to no application below another."""
+    yield
+    for mount in app.routes:
+        await mount.app.state.session_manager.shutdown()
 
 
-def _free_port(port: int) -> int:
-    """The port, or a free one for 0. Raises UsageError where it cannot be listened on."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError as error:
-            raise UsageError(
-                f"port {port}: cannot be used ({error.strerror}); choose another --port, or leave it out"
-            ) from error
-        return int(probe.getsockname()[1])
+def _listening(port: int) -> socket.socket:
+    """A socket that listens on the port, or a free one for 0. Raises UsageError where that is not possible."""
+    try:
+        return socket.create_server((HOST, port))
+    except OSError as error:
+        raise UsageError(
+            f"port {port}: cannot be used ({error.strerror}); choose another --port, or leave it out"
+        ) from error

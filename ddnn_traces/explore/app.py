@@ -15,13 +15,14 @@ def _():
 
     from ddnn_traces.explore import DATASET
     from ddnn_traces.explore import contents as page
+    from ddnn_traces.explore.answers import Answers, Limit
     from ddnn_traces.query.dataset import Dataset
     from ddnn_traces.text import printable
 
     where = os.environ[DATASET]
     with Dataset(where, read_only=True) as every:
         run_ids, name = every.run_ids, html.escape(printable(every.name))
-    return Dataset, MosaicWidget, mo, name, page, run_ids, where
+    return Answers, Dataset, Limit, MosaicWidget, mo, name, page, run_ids, where
 
 
 @app.cell
@@ -48,19 +49,23 @@ def _(mo, name, page, run_ids):
 
 
 @app.cell
-def _(MosaicWidget, mo):
+def _(Answers, MosaicWidget, mo):
     # One widget for good: the page's part of it has one connection and one cache of results.
     widget = MosaicWidget({"vspace": 0})
+    answers = Answers(widget.send)
+    widget.on_msg(widget._handle_custom_msg, remove=True)  # it answers where it is asked, so that nothing ends a query
+    widget.on_msg(answers.ask)
     linked = mo.ui.anywidget(widget)
-    return linked, widget
+    return answers, linked, widget
 
 
 @app.cell
-def _(Dataset, mo, page, runs, where, widget):
+def _(Dataset, answers, mo, page, runs, where, widget):
     mo.stop(not runs.value, mo.callout("Choose a run.", kind="info"))
     dataset = Dataset(where, runs.value)
     contents = page.make(dataset)
     widget.con = dataset.connection
+    answers.use(dataset.connection)
     widget.spec = page.spec(contents)
     mo.callout("No packet and no step is known of this.", kind="warn") if contents.is_empty else None
     return (contents,)
@@ -78,11 +83,13 @@ def _(contents, linked, mo):
 
 
 @app.cell
-def _(contents, linked, mo, page, widget):
+def _(Limit, contents, linked, mo, page, widget):
     # the page tells its selections when it has drawn the charts
     mo.stop(contents.is_empty or page.EVERYTHING not in linked.value.get("params", {}))
+    with Limit(widget.con):
+        flows = page.flow_rows(widget.data(page.WINDOWS, filter_by=page.EVERYTHING)).pl()
     mo.ui.table(
-        page.flow_rows(widget.data(page.WINDOWS, filter_by=page.EVERYTHING)).pl(),
+        flows,
         selection=None,
         show_data_types=False,
         show_column_summaries=False,

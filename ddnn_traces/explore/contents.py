@@ -53,6 +53,9 @@ SELECT run_id AS run, worker, step, (start_ns - zero_ns) / 1e9 AS since_start_s,
 FROM logged
 """
 
+# A query that needs more than this and 10 GB of disk ends, before others of this machine have to.
+_LIMIT = "SET memory_limit = '50%'; SET max_temp_directory_size = '10GB'"
+
 # From here on the page's SQL reads and writes nothing but tables in memory.
 _CLOSE = "SET enable_external_access = false; SET lock_configuration = true"
 
@@ -79,6 +82,7 @@ def make(dataset: Dataset) -> Contents:
     connection = dataset.connection
     runs = tuple(dataset.run_ids)
     window_ms = _window_ms(connection)
+    connection.execute(_LIMIT)
     connection.execute(_TABLES.format(window_ms=repr(window_ms), runs=len(runs)))
     connection.execute(_CLOSE)
     (found,) = connection.execute(_CONTENTS).fetchall()

@@ -8,9 +8,9 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Callable, Iterator
+from http.cookiejar import CookieJar
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,7 +20,7 @@ import pytest
 from tools import COMMAND, needs_tool
 
 import ddnn_traces
-from ddnn_traces.explore import HOST
+from ddnn_traces.explore import HOST, guard
 from ddnn_traces.explore import contents as page_contents
 from ddnn_traces.query.dataset import Dataset
 
@@ -99,10 +99,15 @@ class Browser:
         message, _, self._left = self._left.partition(b"\0")
         return json.loads(message)  # type: ignore[no-any-return]
 
-    def open(self, url: str) -> None:
-        """Go to a page, and wait until its scripts are loaded."""
+    def open(self, url: str, leads_to: str) -> None:
+        """Go to a page, and wait until the scripts of the one that it leads to are loaded."""
         self.call("Page.navigate", url=url)
-        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
+        self._until(lambda event: event["params"]["frame"]["url"].startswith(leads_to), "Page.frameNavigated")
+        self._until(lambda event: True, "Page.loadEventFired")
+
+    def _until(self, holds: Callable[[Any], bool], method: str) -> None:
+        seen = len(self.events)
+        while not any(event.get("method") == method and holds(event) for event in self.events[seen:]):
             self.events.append(self._next())
 
     def evaluate(self, javascript: str) -> Any:
@@ -154,17 +159,25 @@ class Browser:
         ]
 
 
-class Server:
-    """`ddnn-traces explore`, with the address that it prints."""
+def url_of(page: Path) -> str:
+    """The URL that a page leads to."""
+    found = re.search(r"url=([^\"]+)", page.read_text())
+    assert found is not None
+    return found[1]
 
-    def __init__(self, dataset: Path, folder: Path) -> None:
+
+class Server:
+    """`ddnn-traces explore`, with the page that it names, which leads to the URL with the token."""
+
+    def __init__(self, dataset: Path, folder: Path, *options: str, **variables: str) -> None:
         (folder / "hooks").mkdir(parents=True)
         (folder / "hooks" / "sitecustomize.py").write_text(AUDIT)
         self.asked = folder / "asked.txt"
         self.asked.touch()
         environment = os.environ | {"PYTHONPATH": str(folder / "hooks"), "ASKED": str(self.asked), "HOME": str(folder)}
+        environment |= variables
         self.process = subprocess.Popen(
-            [*COMMAND, "explore", str(dataset), "--no-browser"],
+            [*COMMAND, "explore", str(dataset), *options],
             cwd=folder,
             env=environment,
             stdout=subprocess.PIPE,
@@ -173,18 +186,10 @@ class Server:
         )
         self.stderr = folder / "stderr.txt"
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if found := re.search(r"http://\S+", line):
-                self.url = found[0]
-                break
-        else:
-            pytest.fail(self.stderr.read_text())
-        while not self._listens():  # marimo prints the address just before
-            assert self.process.poll() is None, self.stderr.read_text()
-
-    def _listens(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex((HOST, urlsplit(self.url).port or 0)) == 0
+        found = re.match(r"file://(\S+)", self.process.stdout.readline())
+        assert found, self.stderr.read_text()
+        self.page = Path(found[1])
+        self.url = url_of(self.page)
 
     @property
     def origin(self) -> str:
@@ -213,7 +218,7 @@ def explored(sample: Path, once: Callable[[str, Callable[[Path], object]], Path]
 
 @pytest.fixture
 def server(explored: Path, tmp_path: Path) -> Iterator[Server]:
-    found = Server(explored, tmp_path / "server")
+    found = Server(explored, tmp_path / "server", "--no-browser")
     yield found
     if found.process.poll() is None:
         found.process.kill()
@@ -253,7 +258,7 @@ def test_the_page_shows_the_dataset_filters_and_asks_no_other_host(
         pairs = first_value(one, "SELECT count(*) FROM traffic_matrix")
         steps = first_value(one, "SELECT count(*) FROM steps")
         flows = first_value(one, "SELECT count(DISTINCT flow) FROM flow_names")
-        browser.open(server.url)
+        browser.open(server.page.as_uri(), f"http://{server.origin}/")
         drawn = f"{count('cell')} === {pairs} && {count('dot')} === {steps} && {count('bar')} === {min(flows, 20)}"
         browser.wait(f"{drawn} && {count('rect')} > 0")
 
@@ -288,8 +293,9 @@ def test_the_page_shows_the_dataset_filters_and_asks_no_other_host(
         browser.wait(f"{count('cell')} === {pairs} && {count('dot')} === {steps}")
 
         asked = {urlsplit(url) for url in browser.urls() if not url.startswith(("data:", "blob:"))}
-        assert {url.netloc for url in asked} == {server.origin}
-        assert {"http", "ws"} == {url.scheme for url in asked}
+        assert {(url.scheme, url.netloc) for url in asked} == {
+            ("file", ""), ("http", server.origin), ("ws", server.origin)
+        }  # fmt: skip
         assert browser.errors() == []
     assert server.interrupt() == 0
     assert "Traceback" not in server.stderr.read_text()
@@ -314,6 +320,50 @@ def test_only_loopback_is_listened_on_and_the_token_is_needed(server: Server) ->
     for address in (f"http://{server.origin}/", f"http://{server.origin}/?access_token={token[:-1]}"):
         with urllib.request.urlopen(address) as answer:
             assert urlsplit(answer.url).path == "/auth/login"
-    arguments = Path(f"/proc/{server.process.pid}/cmdline").read_bytes()
-    assert token.encode() not in arguments
-    assert sys.executable.encode() in arguments  # it is marimo's by now
+    assert token.encode() not in Path(f"/proc/{server.process.pid}/cmdline").read_bytes()
+
+
+def test_arguments_of_the_browser_have_no_token(explored: Path, tmp_path: Path) -> None:
+    shown, program = tmp_path / "shown", tmp_path / "browser"
+    os.mkfifo(shown)
+    program.write_text(f'#!/bin/sh\ntr "\\0" "\\n" < /proc/$$/cmdline > {shown}\n')
+    program.chmod(0o755)
+    server = Server(explored, tmp_path / "server", BROWSER=f"{program} %s")
+    try:
+        arguments = shown.read_text().splitlines()
+        assert arguments[-1] == server.page.as_uri()
+        (token,) = re.findall(r"access_token=(\S+)", server.url)
+        assert not any(token in argument for argument in arguments)
+        assert server.page.stat().st_mode & 0o777 == 0o600
+        assert server.page.parent.stat().st_mode & 0o777 == 0o700
+        urllib.request.urlopen(server.url).close()
+        assert not server.page.exists()
+    finally:
+        assert server.interrupt() == 0
+    assert not server.page.parent.exists()
+
+
+def status_of_socket(server: Server, cookie: str, **headers: str) -> int:
+    """The answer to a WebSocket's handshake."""
+    lines = {"Host": server.origin, "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13",
+             "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==", "Cookie": cookie} | headers  # fmt: skip
+    with socket.create_connection((HOST, urlsplit(server.url).port or 0)) as connection:
+        head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        connection.sendall(f"GET /ws?session_id=s_abcdef HTTP/1.1\r\n{head}\r\n".encode())
+        return int(connection.recv(1 << 16).split()[1])
+
+
+def test_only_the_page_itself_has_a_socket_and_no_other_may_show_it(server: Server) -> None:
+    cookies = CookieJar()
+    with urllib.request.build_opener(urllib.request.HTTPCookieProcessor(cookies)).open(server.url) as answer:
+        assert urlsplit(answer.url).path == "/"
+        found = {name: answer.headers.get_all(name) for name in guard.HEADERS}
+    assert found == {name: [value] for name, value in guard.HEADERS.items()}
+    assert "frame-ancestors 'none'" in guard.HEADERS["content-security-policy"]
+    cookie = "; ".join(f"{each.name}={each.value}" for each in cookies)
+    for origin in ("http://attacker.example", f"https://{server.origin}", "null", f"http://{HOST}:1"):
+        assert status_of_socket(server, cookie, Origin=origin) == 403
+    assert status_of_socket(server, cookie) == 403  # no browser
+    rebound = {"Host": f"attacker.example:{urlsplit(server.url).port}"}
+    assert status_of_socket(server, cookie, **rebound, Origin=f"http://{rebound['Host']}") == 403
+    assert status_of_socket(server, cookie, Origin=f"http://{server.origin}") == 101

@@ -1,11 +1,15 @@
-"""What `explore` refuses, and the command that it becomes."""
+"""What `explore` refuses, which address it shows, and who may ask its server."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import queue
 import socket
 import sys
 from pathlib import Path
-from types import ModuleType
+from typing import Any
+from unittest.mock import MagicMock
 
 import pyarrow.parquet as pq
 import pytest
@@ -13,18 +17,10 @@ from tools import RunCommand
 
 import ddnn_traces
 from ddnn_traces import explore
+from ddnn_traces.explore import guard
 from ddnn_traces.query.dataset import Dataset
 
 RUN = "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2"
-
-
-@pytest.fixture(autouse=True)
-def replaced(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The commands that this process would have become, and their token."""
-    commands: list[list[str]] = []
-    monkeypatch.setattr("os.execve", lambda _, command, environment: commands.append([*command, environment]))
-    monkeypatch.setattr(explore, "_give_token", lambda: None)
-    return commands
 
 
 def test_bad_datasets_are_named_with_the_next_step(command: RunCommand, tmp_path: Path, sample: Path) -> None:
@@ -40,7 +36,11 @@ def test_bad_datasets_are_named_with_the_next_step(command: RunCommand, tmp_path
         assert "ddnn-traces ingest" in line
 
 
-def test_a_port_in_use_is_refused(command: RunCommand, sample_dataset: Dataset) -> None:
+def test_a_port_in_use_is_refused(
+    command: RunCommand, sample_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("marimo", "mosaic_widget", "uvicorn"):
+        monkeypatch.setitem(sys.modules, name, MagicMock())
     with socket.socket() as taken:
         taken.bind((explore.HOST, 0))
         taken.listen()
@@ -53,7 +53,7 @@ def test_a_port_in_use_is_refused(command: RunCommand, sample_dataset: Dataset) 
 
 
 def test_without_the_extra_it_says_what_to_install(
-    command: RunCommand, sample_dataset: Dataset, monkeypatch: pytest.MonkeyPatch, replaced: list[list[str]]
+    command: RunCommand, sample_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "marimo", None)
     done = command("explore", sample_dataset.path)
@@ -61,18 +61,52 @@ def test_without_the_extra_it_says_what_to_install(
     assert done.returncode == 2
     assert "marimo is not installed" in line
     assert "pip install 'ddnn-traces[explore]'" in line
-    assert replaced == []
 
 
-def test_the_command_is_bound_to_loopback_and_shows_neither_token_nor_dataset(
-    monkeypatch: pytest.MonkeyPatch, replaced: list[list[str]]
-) -> None:
-    for name in ("marimo", "mosaic_widget"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    explore.serve(Path("--a dataset; $(date)"), browser=False)
-    (found,) = replaced
-    *line, environment = found
-    assert line[line.index("--host") + 1] == "127.0.0.1"
-    assert line[line.index("--token-password-file") + 1] == "-"
-    assert not any("dataset" in word for word in line)
-    assert environment[explore.DATASET] == str(Path.cwd() / "--a dataset; $(date)")  # type: ignore[call-overload]
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_terminal_alone_shows_the_token(is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("marimo", "mosaic_widget", "uvicorn"):
+        monkeypatch.setitem(sys.modules, name, MagicMock())
+    monkeypatch.setattr("sys.stdout", MagicMock(isatty=lambda: is_terminal))
+    monkeypatch.setenv(explore.DATASET, "")
+    opened: queue.Queue[str] = queue.Queue()
+    monkeypatch.setattr("webbrowser.open", opened.put)
+    shown: list[str] = []
+    explore.serve(Path("--a dataset; $(date)"), shown.append)
+    (address,) = shown
+    assert ("access_token=" in address) == is_terminal
+    assert address.startswith("http://127.0.0.1:" if is_terminal else "file:///")
+    assert opened.get().startswith("file:///")
+    assert os.environ[explore.DATASET] == str(Path.cwd() / "--a dataset; $(date)")
+
+
+@pytest.mark.parametrize(
+    ("kind", "origin", "host", "passes"),
+    [
+        ("http", None, "127.0.0.1:5", True),
+        ("http", "http://localhost:5", "localhost:5", True),
+        ("http", "http://attacker.example", "127.0.0.1:5", False),
+        ("http", None, "attacker.example:5", False),
+        ("http", None, "127.0.0.1@attacker.example", False),
+        ("http", None, "[", False),
+        ("websocket", None, "127.0.0.1:5", False),
+        ("websocket", "http://127.0.0.1:6", "127.0.0.1:5", False),
+        ("websocket", "http://127.0.0.1:5", "127.0.0.1:5", True),
+    ],
+)
+def test_who_may_ask(kind: str, origin: str | None, host: str, passes: bool) -> None:
+    reached: list[str] = []
+
+    async def server(scope: Any, receive: Any, send: Any) -> None:
+        reached.append(scope["type"])
+
+    async def send(message: Any) -> None:
+        assert message["type"] == "websocket.close" or message.get("status", 403) == 403
+
+    async def receive() -> Any:
+        raise AssertionError
+
+    headers = [(b"host", host.encode())] + ([(b"origin", origin.encode())] if origin else [])
+    scope = {"type": kind, "headers": headers, "query_string": b"", "path": "/"}
+    asyncio.run(guard.Guard(server, "token", lambda: None)(scope, receive, send))
+    assert reached == ([kind] if passes else [])

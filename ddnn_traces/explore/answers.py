@@ -1,0 +1,139 @@
+"""Answers to the SQL that the page asks, with an end: a limit of time and of size, and the next one that waits."""
+
+from __future__ import annotations
+
+import collections
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+#: After this time a query ends when another one is asked: the user chose anew. The charts ask theirs at the same time.
+PATIENCE_S = 5.0
+
+LIMIT_S = 60.0
+
+#: Of an answer. The charts' are sums: 400 windows by ten colours, or a row a step.
+MOST_BYTES = 64 << 20
+
+
+class TooMuch(Exception):
+    """An answer is larger than a chart's can be."""
+
+
+class Answers:
+    """Runs the messages of Mosaic's widget one after another in a thread, and sends each its answer.
+
+    The widget itself runs them in the thread that also receives them, so that no message could end a query. send: the
+    widget's.
+    """
+
+    def __init__(
+        self,
+        send: Callable[..., None],
+        patience_s: float = PATIENCE_S,
+        limit_s: float = LIMIT_S,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self._send, self._patience_s, self._limit_s, self._most_bytes = send, patience_s, limit_s, most_bytes
+        self._lock = threading.Lock()
+        self._waiting: collections.deque[tuple[duckdb.DuckDBPyConnection, dict[str, Any]]] = collections.deque()
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._running: _Query | None = None
+
+    def use(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Answer from this connection's tables from now on. What is asked of the last one ends."""
+        why = "other runs were chosen"
+        with self._lock:
+            while self._waiting:  # the page asks no more before it has an answer to each
+                _, message = self._waiting.popleft()
+                self._send({"error": f"ended: {why}", "uuid": message["uuid"]})
+            if self._running:
+                self._running.limit.end(why)
+            # of its own, since the page's table of flows uses the connection at the same time
+            self._connection = connection.cursor()
+
+    def ask(self, _widget: object, message: dict[str, Any], _buffers: Sequence[object]) -> None:
+        """A message of the page; called by the widget."""
+        with self._lock:
+            assert self._connection is not None
+            self._waiting.append((self._connection, message))
+            if self._running is None:
+                threading.Thread(target=self._answer_all, args=[self._begin_next()], daemon=True).start()
+            elif time.monotonic() - self._running.since_s >= self._patience_s:
+                self._running.limit.end("another was asked")
+
+    def _begin_next(self) -> _Query | None:
+        self._running = _Query(*self._waiting.popleft(), self._limit_s) if self._waiting else None
+        return self._running
+
+    def _answer_all(self, query: _Query | None) -> None:
+        while query:
+            self._answer(query.message, query.limit)
+            with self._lock:
+                query = self._begin_next()
+
+    def _answer(self, message: dict[str, Any], limit: Limit) -> None:
+        kind, uuid = message["type"], message["uuid"]
+        try:
+            with limit as connection:
+                rows = _rows(connection, message["sql"], self._most_bytes)
+            self._send({"type": kind, "uuid": uuid}, buffers=[rows] if kind == "arrow" else None)
+        except Exception as error:  # whatever it is, the page waits for an answer
+            self._send({"error": f"ended: {limit.why_ended}" if limit.why_ended else str(error), "uuid": uuid})
+
+
+class Limit:
+    """A context with a connection whose queries end after a time, or by end() of another thread."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, limit_s: float = LIMIT_S) -> None:
+        self._connection, self._limit_s = connection, limit_s
+        self._ends, self._is_done = threading.Event(), threading.Event()
+        self.why_ended = ""
+
+    def __enter__(self) -> duckdb.DuckDBPyConnection:
+        threading.Thread(target=self._watch, daemon=True).start()
+        return self._connection
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._is_done.set()
+        self._ends.set()
+
+    def end(self, why: str) -> None:
+        """End what the connection runs."""
+        self.why_ended = why
+        self._ends.set()
+
+    def _watch(self) -> None:
+        if not self._ends.wait(self._limit_s):
+            self.why_ended = f"it took {self._limit_s:g} s"
+        while not self._is_done.wait(0.05):  # again and again: the first interrupt may come before the query runs
+            self._connection.interrupt()
+
+
+class _Query:
+    """A message that is being answered since now."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, message: dict[str, Any], limit_s: float) -> None:
+        self.message, self.since_s, self.limit = message, time.monotonic(), Limit(connection, limit_s)
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, sql: str, most_bytes: int) -> bytes:
+    """Rows as a stream of Arrow, as the widget reads them; of a statement without rows, nothing."""
+    sink = pa.BufferOutputStream()
+    found = connection.sql(sql)
+    if found is not None:  # its truth value would count its rows
+        with found.to_arrow_reader() as batches, pa.ipc.new_stream(sink, batches.schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+                if sink.tell() > most_bytes:
+                    raise TooMuch(f"more than {most_bytes >> 20} MiB of rows")
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream

@@ -1,0 +1,102 @@
+"""A query of the page ends: at the next one, at its limits of time and size, and when other runs are chosen."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from ddnn_traces.explore.answers import Answers
+
+#: 10^12 rows: hours.
+ENDLESS = "SELECT sum(sqrt(one.range + other.range)) FROM range(1000000) AS one, range(1000000) AS other"
+
+Asked = Callable[..., tuple[Answers, "queue.Queue[tuple[dict[str, Any], Any]]"]]
+
+
+@pytest.fixture
+def asked() -> Asked:
+    """Answers over a table of two rows, and what is sent. Keywords: limits."""
+
+    def make(**limits: Any) -> tuple[Answers, queue.Queue[tuple[dict[str, Any], Any]]]:
+        sent: queue.Queue[tuple[dict[str, Any], Any]] = queue.Queue()
+        answers = Answers(lambda message, buffers=None: sent.put((message, buffers)), **limits)
+        connection = duckdb.connect()
+        connection.execute("CREATE TABLE numbers AS FROM range(2)")
+        answers.use(connection)
+        return answers, sent
+
+    return make
+
+
+def ask(answers: Answers, uuid: str, sql: str, kind: str = "arrow") -> None:
+    answers.ask(None, {"type": kind, "uuid": uuid, "sql": sql}, [])
+
+
+def rows(buffers: list[bytes]) -> list[Any]:
+    return pa.ipc.open_stream(buffers[0]).read_all().to_pylist()
+
+
+def test_messages_are_answered_in_their_order(asked: Asked) -> None:
+    answers, sent = asked()
+    ask(answers, "a", "CREATE TABLE more AS SELECT range + 1 AS next FROM numbers", "exec")
+    ask(answers, "b", "FROM more")
+    ask(answers, "c", "FROM nothing")
+    assert sent.get() == ({"type": "exec", "uuid": "a"}, None)
+    message, buffers = sent.get()
+    assert message == {"type": "arrow", "uuid": "b"}
+    assert rows(buffers) == [{"next": 1}, {"next": 2}]
+    message, buffers = sent.get()
+    assert message["uuid"] == "c"
+    assert "nothing" in message["error"]
+
+
+def test_a_query_without_end_ends_at_the_next_one(asked: Asked) -> None:
+    answers, sent = asked(patience_s=0)
+    ask(answers, "endless", ENDLESS)
+    ask(answers, "next", "FROM numbers")
+    message, _ = sent.get()
+    assert message == {"uuid": "endless", "error": "ended: another was asked"}
+    message, buffers = sent.get()
+    assert message == {"type": "arrow", "uuid": "next"}
+    assert len(rows(buffers)) == 2
+
+
+def test_queries_that_are_asked_together_all_have_answers(asked: Asked) -> None:
+    answers, sent = asked()
+    for uuid in "abcdef":
+        ask(answers, uuid, "SELECT sum(sqrt(range)) FROM range(1000000)")
+    assert [sent.get()[0] for _ in "abcdef"] == [{"type": "arrow", "uuid": uuid} for uuid in "abcdef"]
+
+
+def test_a_query_ends_at_its_time(asked: Asked) -> None:
+    answers, sent = asked(limit_s=0.1)
+    ask(answers, "endless", ENDLESS)
+    assert sent.get()[0] == {"uuid": "endless", "error": "ended: it took 0.1 s"}
+
+
+def test_an_answer_has_a_limit_of_size(asked: Asked) -> None:
+    answers, sent = asked(most_bytes=1 << 20)
+    ask(answers, "large", "FROM range(1000000000000)")
+    assert sent.get()[0] == {"uuid": "large", "error": "more than 1 MiB of rows"}
+    ask(answers, "next", "FROM numbers")
+    assert sent.get()[0] == {"type": "arrow", "uuid": "next"}
+
+
+def test_other_runs_end_what_is_asked_of_the_last_ones(asked: Asked) -> None:
+    answers, sent = asked()
+    ask(answers, "endless", ENDLESS)
+    ask(answers, "waiting", "FROM numbers")
+    other = duckdb.connect()
+    other.execute("CREATE TABLE numbers AS FROM range(3)")
+    answers.use(other)
+    ask(answers, "other", "FROM numbers")
+    for uuid in ("waiting", "endless"):
+        assert sent.get()[0] == {"uuid": uuid, "error": "ended: other runs were chosen"}
+    message, buffers = sent.get()
+    assert message["uuid"] == "other"
+    assert len(rows(buffers)) == 3
