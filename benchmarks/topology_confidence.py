@@ -193,6 +193,18 @@ def heavy(frames: Frames) -> list[tuple[str, str]]:
     return list(wanted.select("src_ip", "dst_ip").rows())
 
 
+def in_steps(frames: Frames) -> dict[tuple[str, str], int]:
+    """Payload inside steps of the directed pairs that have some."""
+    inside = frames["step_flows"].filter(pl.col("position") == "during").join(frames["flows"], on="flow_id")
+    sums = inside.group_by("src_ip", "dst_ip").agg(pl.col("payload_bytes").sum()).filter(pl.col("payload_bytes") > 0)
+    return {(src, dst): payload for src, dst, payload in sums.rows()}
+
+
+def exchanged(payload: Mapping[tuple[str, str], int]) -> set[tuple[str, str]]:
+    """The pairs that carry at least a twentieth of what the heaviest carries."""
+    return {pair for pair, size in payload.items() if size >= 0.05 * max(payload.values())}
+
+
 def scaled(frames: Frames, factor: pl.Expr) -> Frames:
     """Payload and wire bytes of flows times a factor, an expression over flows; without flows of factor 0."""
     factors = frames["flows"].select("flow_id", factor.cast(pl.Float64).alias("factor"))
@@ -348,9 +360,8 @@ def _renamed(frames: Frames, rng: np.random.Generator) -> Frames:
 
 
 def _swapped(frames: Frames, rng: np.random.Generator) -> Frames:
-    """A tenth of the pairs that are busy in steps, at least one, send to another host."""
-    inside = frames["step_flows"].filter(pl.col("position") == "during")["flow_id"].implode()
-    busy = heavy(frames | {"flows": frames["flows"].filter(pl.col("flow_id").is_in(inside))})
+    """A tenth of the pairs that carry the exchange in steps, at least one, send to another host."""
+    busy = sorted(exchanged(in_steps(frames)))
     hosts = sorted({host for pair in busy for host in pair})
     found = frames["flows"]
     for place in rng.choice(len(busy), max(round(len(busy) / 10), 1), replace=False):
@@ -370,7 +381,7 @@ CHANGES: dict[str, Change] = {
     "lost bytes of a pair": _lose_bytes_of_pair, "lost bytes of a host": _lose_bytes_of_host,
     "lost bytes": _lose_bytes, "extra flow": _extra_flow, "background": _background, "renamed hosts": _renamed,
 }  # fmt: skip
-#: What happens to real captures; after swapped pairs no name is right.
+#: What happens to real captures; after swapped pairs no name is right but that of pair averaging, whose pairs are random.
 REAL = {
     **{name: CHANGES[name] for name in ("none", "lost bytes", "lost bytes of a host", "truncated")},
     **{name: CHANGES[name] for name in ("missing host", "missing capture")},
@@ -380,7 +391,10 @@ FEW = ("none", "no log", "no model_bytes", "no log, no model_bytes", "1 to 3 ste
 
 
 def mixed(one: Example, other: Example, rng: np.random.Generator) -> Example:
-    """Two runs at once, on the same hosts; right is what carries nine tenths of the payload, if one does."""
+    """Two runs at once, on the same hosts.
+
+    Right is what carries nine tenths of the payload in steps, if one does, and what both run on the same pairs.
+    """
     weight = float(rng.choice([0.05, 0.3, 1.0]))
     mine = sorted({host for pair in heavy(one.frames) for host in pair})
     theirs = sorted({host for pair in heavy(other.frames) for host in pair})
@@ -400,8 +414,13 @@ def mixed(one: Example, other: Example, rng: np.random.Generator) -> Example:
     numbered["step_flows"] = numbered["step_flows"].filter(pl.col("step").is_null() | (pl.col("step") < steps))
     numbered["flow_windows"] = numbered["flow_windows"].with_columns(pl.col("window_start_ns") + shift)
     frames = one.frames | {name: _stacked(one.frames[name], rows) for name, rows in numbered.items()}
-    sizes = [example["flows"]["payload_bytes"].sum() for example in (one.frames, frames)]
-    right = one.right if sizes[0] >= 0.9 * sizes[1] else frozenset()
+    mine_in_steps, all_in_steps = in_steps(one.frames), in_steps(frames)
+    if sum(mine_in_steps.values()) >= 0.9 * sum(all_in_steps.values()):
+        right = one.right
+    elif exchanged(mine_in_steps) == exchanged(all_in_steps):
+        right = one.right & other.right
+    else:
+        right = frozenset()
     return Example(f"{one.name} | {other.name}", one.kind, "mixed", frames, right)
 
 
@@ -495,7 +514,7 @@ def of_real_captures(paths: Sequence[Path], seed: int) -> Iterator[Example]:
 
 def _changed(example: Example, change: str, seed: int, changes: Mapping[str, Change] = CHANGES) -> Example:
     draw = np.random.default_rng([seed, zlib.crc32(f"{example.name} {change}".encode())])
-    right = frozenset() if change == "swapped pairs" else example.right
+    right = example.right & {"pair_averaging"} if change == "swapped pairs" else example.right
     return Example(example.name, example.kind, change, changes[change](example.frames, draw), right)
 
 
