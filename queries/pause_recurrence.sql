@@ -144,16 +144,16 @@ WITH thresholds AS (
     CROSS JOIN thresholds
     WHERE lag_bytes <= longest_lag_share * excerpt_bytes
 ), recurring AS (
-    SELECT unit, bin, bin + bins_per_double AS double_bin, lag_bytes, lag_ns <= $longest_step_s * 1e9 AS is_step,
+    SELECT unit, bin, lag_bytes, lag_ns <= $longest_step_s * 1e9 AS is_step,
            lag_bytes <= double_lag_share * excerpt_bytes AS is_twice_in_excerpt,
            (share - by_chance) / (1 - by_chance) AS recurrence
     FROM matched
     CROSS JOIN thresholds
 ), harmonics AS (  -- what recurs after a step recurs after two
-    SELECT a.unit, a.bin, max(b.recurrence) AS recurrence
-    FROM recurring AS a
-    JOIN recurring AS b ON b.unit = a.unit AND b.bin BETWEEN a.double_bin - 1 AND a.double_bin + 2
-    GROUP BY a.unit, a.bin
+    SELECT unit, bin, max(recurrence) OVER (PARTITION BY unit ORDER BY bin
+                                            RANGE BETWEEN bins_per_double - 1 FOLLOWING AND bins_per_double + 2 FOLLOWING) AS recurrence
+    FROM recurring
+    CROSS JOIN thresholds
 ), clearest AS (
     SELECT unit, bin, lag_bytes AS step_bytes, r.recurrence
     FROM (SELECT *, max(recurrence) OVER (PARTITION BY unit) AS best FROM recurring WHERE is_step) AS r
