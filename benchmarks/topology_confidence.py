@@ -4,8 +4,9 @@ python benchmarks/topology_confidence.py tests/traces/runs MORE_CAPTURES
 
 Runs of known topology: those of the folders (declared in run.toml, or as `topology` in truth.json), synthetic ones of
 every kind by the laws and by traffic models that were fitted to the captures, the scenarios, and patterns of traffic
-that are no topology. Each is changed in the ways of CHANGES. The weights of the query are fitted on seed 1 (--fit
-prints them); the tables are of other seeds.
+that are no topology. Each is changed in the ways of CHANGES; runs of datasets in those of REAL. The weights of the
+query are fitted on seed 1, with data/sample as a dataset (--fit prints them); the tables are of other seeds and of
+data/dataset.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -381,7 +382,7 @@ CHANGES: dict[str, Change] = {
     "lost bytes of a pair": _lose_bytes_of_pair, "lost bytes of a host": _lose_bytes_of_host,
     "lost bytes": _lose_bytes, "extra flow": _extra_flow, "background": _background, "renamed hosts": _renamed,
 }  # fmt: skip
-#: What happens to real captures; after swapped pairs no name is right but that of pair averaging, whose pairs are random.
+#: What happens to real captures; after swapped pairs no name is right but pair averaging, whose pairs are random.
 REAL = {
     **{name: CHANGES[name] for name in ("none", "lost bytes", "lost bytes of a host", "truncated")},
     **{name: CHANGES[name] for name in ("missing host", "missing capture")},
@@ -597,7 +598,7 @@ def evidence(rows: pl.DataFrame) -> tuple[Any, list[str]]:
         "unmatched": 1 - pl.col("matched_share"),
         "misplaced": pl.col("misplaced_share").fill_null(0).clip(0, 0.3),
         "without_proportions": pl.col("misplaced_share").is_null(),
-        "other_volume": pl.col("volume_ratio").log().abs().clip(0, 1).fill_null(0),
+        "other_volume": pl.col("volume_ratio").log().abs().clip(0, 3).fill_null(0),
         "without_volume": pl.col("volume_ratio").is_null(),
         "idle": pl.col("idle_hosts") > 0,
         "irregular": pl.when(averaging).then(0).otherwise(pl.col("irregularity").fill_null(0).clip(0, 0.5)),
@@ -625,7 +626,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path, help="folders of capture folders")
     parser.add_argument("--seeds", nargs="*", type=int, default=[2, 3], help="those of docs/topology.md are 2 and 3")
-    parser.add_argument("--datasets", nargs="*", type=Path, default=[], help="datasets of captures; then only these")
+    parser.add_argument(
+        "--datasets", nargs="*", type=Path, default=[], help="datasets of captures; without folders only these"
+    )
     parser.add_argument("--part", type=float, default=1.0, help="share of the runs")
     parser.add_argument("--fit", action="store_true", help="print the weights that fit these seeds (the query's: 1)")
     parser.add_argument("--rows", type=Path, help="write a row a run into this Parquet file")
@@ -634,10 +637,9 @@ def main() -> None:
     for seed in arguments.seeds:
         with tempfile.TemporaryDirectory() as folder:
             draw = np.random.default_rng(seed)
-            made = (
-                of_real_captures(arguments.datasets, seed)
-                if arguments.datasets
-                else examples(arguments.folders, seed, Path(folder))
+            made = chain(
+                examples(arguments.folders, seed, Path(folder)) if arguments.folders or not arguments.datasets else (),
+                of_real_captures(arguments.datasets, seed),
             )
             some = (one for one in made if draw.random() < arguments.part)
             found.append(answers(some, Path(folder)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import lzma
 import re
 import struct
 from dataclasses import dataclass
@@ -103,7 +104,8 @@ def read_run(folder: Path) -> Run:
 
 def read_capture(path: Path) -> Array:
     """The TCP packets of a file, as PACKET, in the file's order."""
-    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    whole = {".gz": gzip.decompress, ".xz": lzma.decompress}.get(path.suffix, bytes)
+    data = whole(path.read_bytes())
     magic, _, _, _, _, _, link = struct.unpack_from("<IHHiIII", data)
     header, protocol = _LINKS[link]
     at, records = 24, []

@@ -30,12 +30,17 @@ TESTBED = ROOT / "data" / "sample"
 #: Runs of data/sample: trees whose root was wrong, and links that are full.
 TREES = ("mpi-mlp12-sgd-128-openmpi-normal-tree-n6", "torchp2p-mlp12-sgd-32-gloo-normal-tree-n6")
 FULL_LINKS = "torch-mlp1-sgd-32-gloo-100mbit-ring-n4"
+#: Runs of data/captures: workers that wait for each other without a silence of all, and workers that do not wait.
+CAPTURES = ROOT / "data" / "captures"
+CLIQUE = "torchp2p-mlp1-sgd-128-gloo-normal-clique-n4"
+ASYNCHRONOUS = "torchp2p-mlp1-sgd-32-gloo-normal-gossip-n4"
 
 
 @pytest.fixture(scope="module")
 def testbed(once: Once) -> Iterator[Dataset]:
     def ingest(path: Path) -> None:
-        ddnn_traces.ingest([TESTBED / name for name in (*TREES, FULL_LINKS)], path).close()
+        found = [TESTBED / name for name in (*TREES, FULL_LINKS)] + [CAPTURES / name for name in (CLIQUE, ASYNCHRONOUS)]
+        ddnn_traces.ingest(found, path).close()
 
     with ddnn_traces.open(once("conclusions", ingest)) as dataset:
         yield dataset
@@ -97,6 +102,28 @@ def test_straggler_chance(sample_dataset: Dataset, name: str) -> None:
     assert found["p_value"] == pytest.approx(chance_of_most(len(logs), int(decided.sum()), most))
     named = {row["worker"] for row in rows(sample_dataset, "straggler_summary", name)}
     assert named == set(logs)
+
+
+def test_inferred_steps_of_a_clique(testbed: Dataset) -> None:
+    """As many as in the logs, and in each of them every pair moves one model."""
+    run, model = read_run(CAPTURES / CLIQUE), declared(CAPTURES / CLIQUE)["model_bytes"]
+    found = rows(testbed, "inferred_steps", CLIQUE)
+    assert len(found) == run.steps
+    pairs, place = np.unique(run.packets[["src", "dst"]], return_inverse=True)
+    assert len(pairs) == 4 * 3
+    fresh = run.packets["payload"] - repeated_bytes(run.packets)
+    for step in found:
+        inside = (run.packets["time"] >= step["start_ns"]) & (run.packets["time"] < step["end_ns"])
+        moved = np.bincount(place[inside], fresh[inside], len(pairs))
+        assert ((moved >= model) & (moved < 1.001 * model)).all()  # and headers of gloo
+
+
+def test_no_steps_of_asynchronous_workers(testbed: Dataset) -> None:
+    """By their logs, some worker ends a step before another one begins it."""
+    logs = read_run(CAPTURES / ASYNCHRONOUS).logs.values()
+    assert (np.min([log.ends for log in logs], axis=0) < np.max([log.begins for log in logs], axis=0)).any()
+    (found,) = rows(testbed, "inferred_steps", ASYNCHRONOUS)
+    assert (found["step"], found["structured"], found["is_synchronous"]) == (None, False, False)
 
 
 @pytest.mark.parametrize("name", TREES)

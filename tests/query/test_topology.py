@@ -101,8 +101,8 @@ def test_synthetic_runs_with_noise(
         assert str(row["problem"]).startswith("two hosts")
     elif (topology, shape, workers) == ("hierarchical_ring", "leaders", 3):  # a star that does not send what stars do
         assert 0.3 < confidence < 0.8
-    else:
-        assert 0.9 < confidence <= 1
+    else:  # three hosts look alike in many topologies
+        assert (0.9 if workers > 3 else 0.85) < confidence <= 1
 
 
 @pytest.mark.parametrize("workers", sizes_above(3))
