@@ -39,7 +39,8 @@
 -- gradients are start-up, whatever its steps and the windows are. Nothing is flagged
 -- where the law may be that of another exchange (a pipeline, a mixture of experts): a topology is declared that is not
 -- in topology_words, or none is and the payload is below half or above twice the law of the inferred one. Nor where a
--- run was interrupted, so that a part of an exchange was sent: in its planned steps, or by a fault made on purpose.
+-- run was interrupted, so that a part of an exchange was sent: in its planned steps, or by a fault made on purpose. Nor where
+-- workers of a declared parameter server have no log, and the others do not show whether workers wait for each other.
 WITH thresholds AS (
     SELECT 0.5 AS least_startup,  -- of model_bytes: a handed-out model is one, or the share of one
            2 AS least_following,  -- steps after the first one that show what is usual
@@ -210,6 +211,17 @@ WITH thresholds AS (
                    OR run_id IN (SELECT run_id FROM events WHERE kind IN ('process_killed', 'host_killed', 'restart')) AS is_interrupted
     FROM runs
     LEFT JOIN least_steps AS s USING (run_id)
+), unknown_exchanges AS (  -- workers of a declared server without a log: they may have done more steps than the others, or fewer
+    SELECT h.run_id, format('whether workers wait for each other is unknown: {} of {} have a log', count(l.worker), count(*)) AS unknown
+    FROM hosts AS h
+    LEFT JOIN worker_logs AS l ON l.run_id = h.run_id AND l.worker = h.label
+    JOIN runs AS r ON r.run_id = h.run_id
+    WHERE (h.run_id, h.host_ip) NOT IN (SELECT (run_id, host_ip) FROM parameter_servers)
+      AND regexp_full_match(lower(r.topology), '.*parameter.?server|ps')
+      AND h.run_id NOT IN (SELECT run_id FROM hosts WHERE role = 'chief')
+      AND h.run_id NOT IN (SELECT run_id FROM step_synchrony WHERE is_asynchronous IS NOT NULL)
+    GROUP BY h.run_id
+    HAVING count(l.worker) < count(*)
 ), first_laws AS (  -- where nothing can be compared
     SELECT run_id, arg_max(law, (total_factor, law)) AS first_law, max(total_factor) AS first_factor
     FROM laws
@@ -222,13 +234,14 @@ SELECT run_id, shapes.topology, coalesce(law, first_law) AS law, model_bytes, st
        framing::BIGINT AS framing_bytes, missing::BIGINT AS missed_bytes, unexplained::BIGINT AS unexplained_bytes, unexplained / expected AS unexplained_share,
        CASE WHEN expected IS NOT NULL THEN nullif(not_estimated, '') END AS not_estimated, control::BIGINT AS control_bytes,
        (wire - payload - control)::BIGINT AS header_bytes, wire::BIGINT AS wire_bytes,
-       CASE WHEN spill IS NOT NULL AND NOT is_guess AND NOT is_interrupted THEN abs(unexplained) > $most_unexplained * expected END AS flagged,
+       CASE WHEN spill IS NOT NULL AND NOT is_guess AND NOT is_interrupted AND unknown IS NULL THEN abs(unexplained) > $most_unexplained * expected END AS flagged,
        CASE WHEN coalesce(law, first_law) IS NULL THEN 'topology unknown'
             WHEN step_counts.steps IS NULL THEN 'no training log'
             WHEN coalesce(model_bytes, 0) <= 0 THEN 'model_bytes unknown'
             WHEN expected IS NULL THEN 'no traffic in steps'
             WHEN spill IS NULL THEN 'no flow_windows or no hosts'
             WHEN is_interrupted THEN 'steps were interrupted: planned_steps were not done, or processes were killed'
+            WHEN unknown IS NOT NULL THEN unknown
             WHEN is_guess THEN 'the topology is inferred, and none that is known is declared' END AS problem,
        hosts, level, coalesce(total_factor, first_factor) AS total_factor
 FROM runs
@@ -238,4 +251,5 @@ LEFT JOIN explained USING (run_id)
 LEFT JOIN compared USING (run_id)
 LEFT JOIN first_laws USING (run_id)
 LEFT JOIN interrupted USING (run_id)
+LEFT JOIN unknown_exchanges USING (run_id)
 ORDER BY run_id
