@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 TRAINING := .venv-training
 SITE := .venv-docs
+SBOM := .venv-sbom
 # Debian's Python comes without venv; root (a container, a CI machine) can mend that here.
 INSTALL_VENV = test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq python3-venv
 
 # Where it is set, each process compiles all modules anew: tests are then collected in 20 s of CPU time, not in 7.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-extras test-nightly test-tensorflow lint format fuzz bench bench-queries bench-publish docs docs-examples docs-pictures site our-dataset notebooks lock clean
+.PHONY: demo test test-all test-extras test-nightly test-tensorflow lint format fuzz bench bench-queries bench-publish docs docs-examples docs-pictures site our-dataset notebooks licences sbom lock clean
 
 demo: $(VENV)/.core
 	$(BIN)/ddnn-traces demo --out demo
@@ -110,6 +111,15 @@ our-dataset: $(VENV)/.publish
 notebooks: $(VENV)/.dev
 	$(BIN)/python notebooks/execute.py
 
+# docs/licences.md, from what is installed with all extras.
+licences: $(VENV)/.publish $(VENV)/.explore $(VENV)/.cluster $(VENV)/.ns3
+	$(BIN)/python docs/licences.py
+
+# The bill of materials of the default install, sbom.json (CycloneDX), from an environment that has nothing else.
+sbom: $(SBOM)/.installed
+	$(SBOM)/tool/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file sbom.json \
+	  $(SBOM)/default/bin/python
+
 # New versions of everything; the files name no registry. (UPGRADE= only adds what pyproject.toml asks for.)
 UPGRADE := --upgrade
 LOCK := $(BIN)/uv pip compile --quiet $(UPGRADE) --generate-hashes --no-header --no-emit-index-url --no-emit-find-links \
@@ -123,6 +133,9 @@ lock: $(VENV)/.dev
 	$(LOCK) --constraint lock/dev.txt --extra ns3 --output-file lock/ns3.txt pyproject.toml
 	$(LOCK) --constraint lock/publish.txt --extra cluster --output-file lock/cluster.txt pyproject.toml
 	$(LOCK) --constraint lock/publish.txt --group docs --output-file lock/docs.txt
+	$(LOCK) --group sbom --output-file lock/sbom.txt
+	$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate \
+	  --output-file lock/tensorflow.txt lock/tensorflow.in
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
@@ -165,8 +178,15 @@ $(SITE)/.installed: lock/docs.txt | $(SITE)/bin/python
 	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/docs.txt
 	touch $@
 
-# An environment of the training programs alone. Its locks have no hashes: torch has builds of one version for the CPU
-# and for CUDA, and an index has one or the other.
+$(SBOM)/.installed: lock/sbom.txt lock/core.txt pyproject.toml | $(VENV)/bin/python
+	for each in tool default; do $(PYTHON) -m venv $(SBOM)/$$each; done
+	$(SBOM)/tool/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/sbom.txt
+	$(SBOM)/default/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/core.txt
+	$(SBOM)/default/bin/python -m pip uninstall --quiet --yes setuptools pip
+	touch $@
+
+# An environment of the training programs alone. The lock of torch has no hashes: one version has a build for the CPU and
+# one for CUDA, which needs 19 packages more; an index has one or the other, and their hashes differ.
 $(TRAINING)/bin/python:
 	$(PYTHON) -m venv $(TRAINING)
 
@@ -175,4 +195,4 @@ $(TRAINING)/.%: lock/%.txt | $(VENV)/bin/python $(TRAINING)/bin/python
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(TRAINING) $(SITE) demo build site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(TRAINING) $(SITE) $(SBOM) demo build site sbom.json *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

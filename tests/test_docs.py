@@ -38,6 +38,20 @@ def generator(name="generate"):
     return module
 
 
+def test_each_locked_package_has_a_licence():
+    licences = generator("licences")
+    rows = re.findall(r"^\| (\S+) (\S+) \| [^|]+ \| \S", (DOCS / "licences.md").read_text(), re.M)
+    assert dict(rows) == {name: version for lock in licences.LOCKS for name, version in licences.locked(lock).items()}
+
+
+@pytest.mark.parametrize("lock", sorted(ROOT.glob("lock/*.txt")), ids=lambda path: path.stem)
+def test_locks_have_hashes_and_name_no_registry(lock):
+    text = lock.read_text()
+    assert "://" not in text
+    if lock.stem not in ("constraints", "torch"):  # the Makefile says why torch has none
+        assert len(re.findall(r"^\S+==", text, re.M)) == len(re.findall(r"^\S+==\S+ \\\n +--hash=sha256:", text, re.M))
+
+
 @pytest.mark.parametrize("page", GENERATED)
 def test_generated_pages_are_current(page):
     assert (DOCS / page).read_text(encoding="utf-8") == generator().PAGES[page](), "run `make docs`"
