@@ -11,7 +11,7 @@ INSTALL_VENV = test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y 
 # Where it is set, each process compiles all modules anew: tests are then collected in 20 s of CPU time, not in 7.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-extras test-nightly test-tensorflow lint format fuzz bench bench-queries bench-publish docs docs-examples docs-pictures site our-dataset notebooks licences sbom lock clean
+.PHONY: demo test test-all test-extras test-nightly extras-release extras-page extras-ns3 extras-cluster extras-site extras-testbed extras-benchmarks extras-simulators test-tensorflow lint format fuzz bench bench-queries bench-publish docs docs-examples docs-pictures site our-dataset notebooks licences sbom lock clean
 
 demo: $(VENV)/.core
 	$(BIN)/ddnn-traces demo --out demo
@@ -41,22 +41,41 @@ test-nightly: $(VENV)/.dev
 
 # What the extras publish, explore, ns3 and cluster are needed for (the last on a Dask cluster and Ceph's S3 server); the
 # docs site; runs of the testbed, as root, a test module at a time in each process; and the benchmarks on small data, so
-# that they keep working.
-test-extras: $(VENV)/.publish $(VENV)/.explore $(VENV)/.ns3 $(VENV)/.cluster $(TRAINING)/.torch site
-	$(PYTEST) $(MORE) tests/release
-	$(PYTEST) $(MORE) -m page tests/explore
+# that they keep working. Two parts at a time, since some mostly wait: they share no port, namespace or folder. The
+# longest come first. Those of the testbed need no extra, and run while the extras are installed.
+EXTRAS := extras-testbed extras-release extras-cluster extras-benchmarks extras-simulators extras-ns3 extras-page extras-site
+test-extras: $(VENV)/.dev
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=target $(EXTRAS)
+
+extras-release: $(VENV)/.publish
+	$(PYTEST) auto tests/release
+
+extras-page: $(VENV)/.publish $(VENV)/.explore
+	$(BIN)/python -m pytest -m page tests/explore
+
+extras-ns3: $(VENV)/.ns3
 	$(PYTEST) auto -m ns3 tests/traffic tests/cli
+
+extras-cluster: $(VENV)/.publish $(VENV)/.cluster
 	$(PYTEST) $(MANY) -m cluster tests/store tests/ingestors
+
+extras-site: $(VENV)/.dev site
 	DDNN_TRACES_MKDOCS=$(abspath $(SITE)/bin/mkdocs) $(BIN)/python -m pytest -m site tests/test_site.py
+
+extras-testbed: $(VENV)/.dev $(TRAINING)/.torch
 	DDNN_TRACES_TORCH_PYTHON=$(abspath $(TRAINING)/bin/python) $(PYTEST) $(MORE) --dist loadfile -m "testbed and not tensorflow" tests/testbed
+
+extras-benchmarks: $(VENV)/.publish $(VENV)/.cluster
 	$(BIN)/python benchmarks/publish.py --gigabytes 0.01
 	$(BIN)/python benchmarks/leak_scan.py --gigabytes 0.1
 	$(BIN)/python benchmarks/ingest.py --packets 200000 --only ddnn-traces
 	$(BIN)/python benchmarks/queries.py --runs 2 --rows 20000 --repeat 0 --pandas-bytes 2e5
+	$(BIN)/python benchmarks/cluster.py --gigabytes 0.3 --repeat 1
+
+extras-simulators: $(VENV)/.ns3
 	$(BIN)/python benchmarks/topology_confidence.py --seeds 1 --part 0.02
 	$(BIN)/python benchmarks/simulate.py --small
 	$(BIN)/python benchmarks/ns3.py --small agreement by_hand skipping
-	$(BIN)/python benchmarks/cluster.py --gigabytes 0.3 --repeat 1
 
 # Runs of the testbed with TensorFlow, which is 1.6 GB.
 test-tensorflow: $(VENV)/.dev $(TRAINING)/.tensorflow
@@ -153,20 +172,21 @@ $(VENV)/.dev: lock/dev.txt $(VENV)/.core
 	$(BIN)/ddnn-traces ingest --out $(VENV)/first-dataset tests/traces/runs/mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2
 	touch $@
 
+# One after the other: two pips at once would spoil an environment.
 $(VENV)/.publish: lock/publish.txt $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/publish.txt
 	touch $@
 
-$(VENV)/.explore: lock/explore.txt $(VENV)/.dev
+$(VENV)/.explore: lock/explore.txt $(VENV)/.dev | $(VENV)/.publish
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/explore.txt
 	touch $@
 
-$(VENV)/.cluster: lock/cluster.txt $(VENV)/.dev
+$(VENV)/.cluster: lock/cluster.txt $(VENV)/.dev | $(VENV)/.explore
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/cluster.txt
 	touch $@
 
 # CPyCppyy is compiled when it is installed: g++ and Python's headers.
-$(VENV)/.ns3: lock/ns3.txt $(VENV)/.dev
+$(VENV)/.ns3: lock/ns3.txt $(VENV)/.dev | $(VENV)/.cluster
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/ns3.txt
 	touch $@
 

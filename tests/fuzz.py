@@ -19,6 +19,7 @@ import secrets
 import sys
 import time
 import traceback
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -41,17 +42,20 @@ EDGES = (
 def seeds() -> list[bytes]:
     """Sound captures: the starts of real ones, and those made by hand."""
     files = sorted(SAMPLE.glob("*/worker-1-tcpdump.pcap*"))
-    real = [uncompressed(path)[:SAMPLE_BYTES] for path in files]
+    return [uncompressed(path)[:SAMPLE_BYTES] for path in files] + made_by_hand()
+
+
+def made_by_hand(link_types: Iterable[int] = LINKS) -> list[bytes]:
+    """Sound captures made by hand, and one of each of these link types."""
     made = [data[:20_000] for data in CAPTURES.values()]
     tunnels = [p.ethernet(packet) for packet, _ in TUNNELS.values()] + [p.ethernet(packet) for packet in SHUT.values()]
     body = p.udp(bytes(1000))
     pieces = [fragment_frames(body, [400, 320], six, identification=i) for six in (False, True) for i in (1, 2)]
     streams = [p.segment(10 * (i % 7), 10 * (i * 7 % 23), p.ACK) for i in range(30)]
     own = [tunnels, list(itertools.chain(*pieces)), [*streams, roce_frame(), p.segment(flags=p.SYN), *streams]]
-    links = [p.pcap(in_time(make(V4), make(V6, p.IPV6)), link=link) for link, make in LINKS.items()]
+    links = [p.pcap(in_time(LINKS[link](V4), LINKS[link](V6, p.IPV6)), link=link) for link in link_types]
     return (
-        real
-        + made
+        made
         + links
         + [p.pcap(in_time(*frames)) for frames in own]
         + [p.pcapng(in_time(*frames), ">") for frames in own]

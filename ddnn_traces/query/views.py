@@ -10,6 +10,7 @@ import contextlib
 import filecmp
 import glob
 import hashlib
+import inspect
 import re
 import shutil
 import tempfile
@@ -216,19 +217,26 @@ def replace_views(dataset: Path, file: Path, folder: Path) -> None:
             file.with_name(f"{file.name}.wal").unlink(missing_ok=True)
 
 
-def write_relative(file: Path, folder: Path, tables: Sequence[str]) -> None:
+def write_relative(
+    file: Path,
+    folder: Path,
+    tables: Sequence[str],
+    define: Callable[[duckdb.DuckDBPyConnection, Sequence[str]], None] | None = None,
+) -> None:
     """Make a database file of all views and macros, of files relative to where it is opened or to its file_search_path.
 
     tables: names of the tables with files; the others are empty. folder: has files of these, with rows or without.
-    Raises OSError, duckdb.Error.
+    define: as define_relative(), from the same schemas/ and queries/. Raises OSError, duckdb.Error.
     """
+    defining = define or define_relative
 
     def make(new: Path) -> None:
         with new_file(new) as connection:
             connection.execute(f"SET file_search_path = {sql_literal(str(folder))}")
-            define_relative(connection, tables)
+            defining(connection, tables)
 
-    _cached(file, f"relative-{_definitions(_relative(tables))[:16]}", make)
+    key = _definitions(_relative(tables), Path(inspect.getfile(defining)))
+    _cached(file, f"relative-{key[:16]}", make)
 
 
 def _relative(tables: Sequence[str]) -> Place:
@@ -245,15 +253,18 @@ def define_relative(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]
     )
 
 
-def _definitions(here: Place) -> str:
-    """SHA-256 of all that definitions are made from: to read the heads of the queries would take far longer."""
+def _definitions(here: Place, maker: Path = Path(__file__)) -> str:
+    """SHA-256 of all that definitions are made from: to read the heads of the queries would take far longer.
+
+    maker: the module that makes them.
+    """
     import duckdb
 
     known = [table for table, files in here.files.items() if files]
     about = (duckdb.__version__, __version__, here.has_older_runs, "=" in str(here.folder), known)  # see _table_view()
     made = hashlib.sha256(repr(about).encode())
     sources = [Path(source.__file__ or "") for source in (catalogue, schema)]
-    for path in (Path(__file__), *sources, *_files("queries", "*.sql"), *_files("schemas", "*.toml")):
+    for path in (maker, Path(__file__), *sources, *_files("queries", "*.sql"), *_files("schemas", "*.toml")):
         made.update(path.read_bytes())
     return made.hexdigest()
 

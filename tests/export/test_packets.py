@@ -130,7 +130,15 @@ FILES: dict[str, bytes] = {
 QUICK = ("pcapng > 1", "every tunnel", "fragments, the first one last", "gzip", "cut short")
 
 
-@pytest.mark.parametrize("name", mostly_long(FILES, *QUICK))
+#: Each layout of a file, link header, tunnel and damage once; all others in make test-nightly.
+FILES_BEFORE_THE_NIGHT = (
+    *QUICK, "pcap < 1", "pcapng < 1000", "vlan", "mpls in pppoe", "sll2", "raw 101", "ipv6 extension headers", "nested",
+    "roce", "snaplen 60", "beyond 65,535 bytes, cut", "flags", "no tunnels", "fragments without a first one",
+    "xz of a pcapng", "cut short, compressed", "pcapng cut short", "connections",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", mostly_nightly(mostly_long(FILES, *QUICK), *FILES_BEFORE_THE_NIGHT))
 def test_the_records_of_every_flow(name: str, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "a.pcap").write_bytes(FILES[name])

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tools import FULL, mostly_long, needs_full_captures
+from tools import FULL, mostly_long, mostly_nightly, needs_full_captures
 
 import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
@@ -197,7 +197,7 @@ def test_ring_order_agrees(tmp_path: Path) -> None:
         assert dataset.query("ring_comparison")["agrees"].to_list() == [True]
 
 
-@pytest.mark.parametrize("workers", mostly_long([3, 4, 5, 8, 16], 5))
+@pytest.mark.parametrize("workers", mostly_nightly([3, 4, 5, 8, 16], "3", "8"))
 @pytest.mark.long
 def test_the_declared_topology_agrees_and_another_does_not(workers: int, tmp_path: Path) -> None:
     own = make_runs((workers,))

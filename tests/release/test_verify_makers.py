@@ -38,9 +38,8 @@ Patch = pytest.MonkeyPatch
 
 
 @pytest.fixture(autouse=True)
-def no_cache(monkeypatch: Patch) -> None:
-    """A wrong traces.duckdb must not be kept for other tests; and publish's own leak scan finds some mistakes first."""
-    monkeypatch.setattr(views.cache, "folder", lambda _name: None)
+def no_scan(monkeypatch: Patch) -> None:
+    """Publish's own leak scan finds some mistakes first."""
     monkeypatch.setattr(leak_scan, "refuse", lambda *_: None)
 
 
@@ -225,6 +224,8 @@ MISTAKES: dict[str, tuple[Callable[[Patch], None], str, dict[str, Any]]] = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_of_another_maker_is_found(small: Path, tmp_path: Path, monkeypatch: Patch, mistake: str) -> None:
     plant, check, options = MISTAKES[mistake]
+    if check == "database":  # a wrong traces.duckdb must not be kept for other tests, nor a right one be taken
+        monkeypatch.setattr(views.cache, "folder", lambda _name: None)
     plant(monkeypatch)
     done = ddnn_traces.publish(small, tmp_path / "traces", **ABOUT, **options)
     rows = failed(done.path, tmp_path / "scratch", check)

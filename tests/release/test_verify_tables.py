@@ -14,7 +14,6 @@ from damages import (
     assert_found,
     damages_of,
     declared,
-    expected,
     failures,
     file_of,
     found,
@@ -87,13 +86,14 @@ def test_a_flagged_run_must_fail_as_often_as_declared_and_be_in_the_datasheet(fl
     ],
 )
 @pytest.mark.long
-def test_a_parquet_file_that_cannot_be_read_keeps_no_check_from_the_others(folder: Path, damage: Change) -> None:
+def test_a_parquet_file_that_cannot_be_read_keeps_no_check_from_the_others(
+    folder: Path, tmp_path: Path, damage: Change
+) -> None:
     """The only file of a table: DuckDB and pyarrow both fail on that."""
     (path,) = folder.glob("flows/*.parquet")
     damage(path)
     sealed(folder)
-    rows = running.verify(folder)
-    assert expected(rows)
+    rows = found(folder, tmp_path / "scratch", *(name for name, _ in running.CHECKS))
     failed = {row.subject for row in rows if row.status == FAILED}
     assert str(path.relative_to(folder)) in failed
     assert {row.check for row in rows} == {name for name, _ in running.CHECKS} - {"bag", "zip file", "captures"}

@@ -14,7 +14,7 @@ import re
 import shutil
 import struct
 import sys
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -73,15 +73,15 @@ def check_database(examined: Examined) -> Iterator[Finding]:
     if file.stat().st_size > _LARGEST:
         raise WrongError(f"{views.FILE} has {file.stat().st_size:,} bytes, too many for definitions; {_AGAIN}")
     own = examined.scratch / "own.duckdb"
-    with views.new_file(own) as connection:  # DuckDB writes SQL otherwise after it was stored
-        _define(connection, _empty(examined, tables), tables)
+    empty = _empty(examined, tables)
+    views.write_relative(own, empty, tables, _define)  # DuckDB writes SQL otherwise after it was stored
     with duckdb.connect(str(own), read_only=True) as connection:
         right, (found, uncommented) = _definitions(connection), _found(examined, file)
         if uncommented and release.software == facts.SOFTWARE:
             yield failed(views.FILE, f"{listed(uncommented, 3)} have another comment than schemas/; {_AGAIN}")
         differing = _differing(found, right)
         made = examined.scratch / "made.duckdb"
-        views.write_relative(made, _empty(examined, tables), tables)  # definitions do not depend on the rows of tables
+        views.write_relative(made, empty, tables)  # definitions do not depend on the rows of tables
         if not differing and filecmp.cmp(file, made, shallow=False):
             detail = f"{counted(len(right), 'definition')}, byte for byte as this program writes them"
             yield passed(views.FILE, detail)
@@ -94,12 +94,11 @@ def check_database(examined: Examined) -> Iterator[Finding]:
             yield from unless(wrong, passed("rows", f"as many in each view as {layout.RELEASE} states"))
 
 
-def _define(connection: duckdb.DuckDBPyConnection, folder: Path, tables: list[str]) -> None:
+def _define(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> None:
     """What the file must define, from schemas/ and queries/ alone: a view of each table, a view or macro of each query.
 
-    folder: has a file of each of the tables; the others are empty.
+    connection: finds a file of each of the tables; the others are empty.
     """
-    _search_in(connection, folder)
     connection.execute("BEGIN")
     for table in schema.tables():
         columns = ", ".join(f'"{column.name}" {column.types.duckdb}' for column in table.columns)
