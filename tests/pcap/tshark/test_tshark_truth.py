@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import itertools
 import subprocess
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,13 @@ import numpy as np
 import packets as p
 import pyarrow.parquet as pq
 import pytest
-from captures_by_hand import CAPTURES, eth, file
+from captures_by_hand import CAPTURES, LINKS, SHUT, START, TCP, TUNNELS, UDP, US, V4, V6, eth, file
 from readings import SAMPLE, SAMPLE_RUNS
 from tools import mostly_long, needs_tool
 
 from ddnn_traces.pcap import numba_engine
 from ddnn_traces.pcap.capture_facts import ReadOptions
-
-T0 = 1_700_000_000 * 10**9 + 123_456_000
-US = 1000
+from ddnn_traces.pcap.link_types import LINK_TYPES
 
 PREFERENCES = (
     "ip.defragment:FALSE", "ipv6.defragment:FALSE", "tcp.desegment_tcp_streams:FALSE",
@@ -59,32 +58,42 @@ class Counts:
 
 def by_tshark(path: Path) -> Counts:
     """By tshark: packets with an IP header, and the times of all that have one."""
+    counts = Counts()
+    for packet in fields(path):
+        if found := flow_of(packet):
+            add_packet(counts, packet, *found)
+    return counts
+
+
+def fields(path: Path) -> list[dict[str, str]]:
+    """What tshark says of each record."""
     command = [needs_tool("tshark"), "-n", "-r", path, "-T", "fields", "-E", "occurrence=l", "-E", "separator=\t"]
     command += ["-d", f"mpls.label=={p.PSEUDOWIRE_LABEL},pwethcw"]  # MPLS itself does not declare its payload
     command += itertools.chain.from_iterable(("-o", each) for each in PREFERENCES)
     command += itertools.chain.from_iterable(("-e", each) for each in FIELDS)
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    counts = Counts()
-    for line in done.stdout.splitlines():
-        add_packet(counts, dict(zip(FIELDS, line.split("\t"), strict=True)))
-    return counts
+    return [dict(zip(FIELDS, line.split("\t"), strict=True)) for line in done.stdout.splitlines()]
 
 
-def add_packet(counts: Counts, packet: dict[str, str]) -> None:
+def flow_of(packet: dict[str, str]) -> tuple[tuple, tuple[int, ...]] | None:
+    """The innermost five-tuple of a record, and its SYN, FIN and RST; None: no IP header that was captured whole."""
     layers = packet["frame.protocols"].split(":")
     inner = max((i for i, layer in enumerate(layers) if layer in ("ip", "ipv6")), default=None)
     if inner is None:
-        return
+        return None
     ends = packet[f"{layers[inner]}.src"], packet[f"{layers[inner]}.dst"]
-    if not all(ends):  # an IP header that was not captured whole
-        return
+    if not all(ends):
+        return None
     transport = next((layer for layer in layers[inner + 1 :] if layer in PROTOCOLS), None)
     ports = (0, 0)
     if transport:
-        ports = int(packet[f"{transport}.srcport"]), int(packet[f"{transport}.dstport"])
+        ports = int(packet[f"{transport}.srcport"] or 0), int(packet[f"{transport}.dstport"] or 0)
     flags = (packet[f"tcp.flags.{flag}"] == "1" and transport == "tcp" for flag in ("syn", "fin", "reset"))
-    key = (*ends, PROTOCOLS.get(transport or ""), *ports)
-    counts.add(key, (1, int(packet["frame.len"]), *map(int, flags)))
+    return (*ends, PROTOCOLS.get(transport or ""), *ports), tuple(map(int, flags))
+
+
+def add_packet(counts: Counts, packet: dict[str, str], key: tuple, flags: tuple[int, ...]) -> None:
+    counts.add(key, (1, int(packet["frame.len"]), *flags))
     if packet["frame.time_epoch"]:
         seconds, fraction = packet["frame.time_epoch"].split(".")
         counts.times.append(int(seconds) * 10**9 + int(fraction))
@@ -194,3 +203,98 @@ def test_connections_are_tsharks_streams(tmp_path: Path) -> None:
     assert truth == sorted(row["packets"] for row in rows) == [2, 2, 2]
     options = ReadOptions(10**6, np.array([], np.int64), tmp_path / "cells")
     assert numba_engine.read_capture(path, options).flows["packets"].to_pylist() == [2, 2, 2]
+
+
+# --- record by record, of every link type
+
+
+def ip_packets() -> dict[str, bytes]:
+    """IP packets by name: transports, options, fragments, damage, and each tunnel around TCP."""
+    six = {"tcp6": V6, "udp6": p.ipv6(UDP, protocol=p.UDP), "extensions6": p.ipv6(TCP, extensions=[p.hop_by_hop()])}
+    whole = p.ipv4(p.tcp(bytes(100)))
+    return {
+        "tcp": V4,
+        "udp": p.ipv4(UDP, protocol=p.UDP),
+        "icmp": p.ipv4(p.icmp(bytes(30)), protocol=p.ICMP),
+        **{f"tcp {flags}": p.ipv4(p.tcp(flags=flags)) for flags in (p.SYN, p.SYN | p.ACK, p.FIN | p.ACK, p.RST)},
+        "options": p.ipv4(TCP, options=b"\x94\x04\0\0"),
+        "first fragment": p.ipv4(TCP, more=True),
+        "later fragment": p.ipv4(bytes(64), fragment=120),
+        "length 0": p.ipv4(TCP, total=0),
+        "length beyond the frame": p.ipv4(TCP, total=9000),
+        "length within the header": p.ipv4(TCP, total=10),
+        "length within tcp": p.ipv4(TCP, total=30),
+        "header of 16 bytes": b"\x44" + whole[1:],
+        "version 5": b"\x55" + whole[1:],
+        **six,
+        **{f"tunnel: {name}": packet for name, (packet, _) in TUNNELS.items()},
+        **{f"shut: {name}": packet for name, packet in SHUT.items()},
+    }
+
+
+#: The loopback of OpenBSD has its address family in the order of the network: the loop reads both, tshark this one.
+COMPARED_LINKS = LINKS | {108: lambda packet, kind=p.IPV4: p.null(packet, kind)[3::-1] + packet}
+
+ONLY = {228: 4, 229: 6}  # link types of one version
+
+
+def all_links() -> tuple[list[tuple[int, str]], bytes]:
+    """A file with an interface for each link type, and names of its records: link type and packet."""
+    section, names = p.Section("<"), []
+    data = section.begin() + b"".join(section.interface(link) for link in COMPARED_LINKS)
+    for number, (link, make) in enumerate(COMPARED_LINKS.items()):
+        for name, packet in ip_packets().items():
+            version = 6 if packet[0] >> 4 == 6 else 4
+            if ONLY.get(link, version) == version:
+                names.append((link, name))
+                frame = make(packet, p.IPV6 if version == 6 else p.IPV4)
+                data += section.enhanced(START // US + len(names), frame, interface=number)
+    return names, data
+
+
+def record_by_record(path: Path, folder: Path) -> dict[int, tuple]:
+    """What the packet loop says of each record that is in a flow, as flow_of()."""
+    options = ReadOptions(10**6, np.array([], np.int64), folder / "cells", folder / "packets")
+    facts = numba_engine.read_capture(path, options)
+    flows = {row["flow"]: row for row in facts.flows.to_pylist()}
+    found = {}
+    for packet in pq.read_table(facts.packets).to_pylist():
+        row, flags = flows[packet["flow"]], packet["tcp_flags"] or 0
+        protocol = row["protocol"] if row["protocol"] in PROTOCOLS.values() and row["src_port"] else None
+        key = row["src_ip"], row["dst_ip"], protocol, row["src_port"], row["dst_port"]
+        of_tcp = tuple(int(bool(flags & flag)) for flag in (p.SYN, p.FIN, p.RST))
+        found[packet["record"]] = key, of_tcp, packet["wire_bytes"], packet["ts_ns"]
+    return found
+
+
+def by_tshark_record(packet: dict[str, str], link: int) -> tuple | None:
+    """The same of tshark, whose lengths are without what it takes off."""
+    found = flow_of(packet)
+    seconds, fraction = packet["frame.time_epoch"].split(".")
+    wire = int(packet["frame.len"]) + LEFT_OUT[link]
+    return (*found, wire, int(seconds) * 10**9 + int(fraction)) if found else None
+
+
+LEFT_OUT = {link.number: link.left_out for link in LINK_TYPES}
+
+
+def test_every_record_of_every_link_type(tmp_path: Path) -> None:
+    """Each has the same five-tuple, flags, length and time, but for what differences.toml has, with reasons."""
+    listed = tomllib.loads(Path(__file__).with_name("differences.toml").read_text())
+    unread = set(map(int, listed["link_types"]))
+    names, data = all_links()
+    path = tmp_path / "capture.pcapng"
+    path.write_bytes(data)
+    ours, packets = record_by_record(path, tmp_path), fields(path)
+    assert {link for link, _ in names} == {link.number for link in LINK_TYPES}
+    truth = [by_tshark_record(packet, link) for packet, (link, _) in zip(packets, names, strict=True)]
+    differing = {name for i, name in enumerate(names) if ours.get(i) != truth[i]}
+    assert {(link, name) for link, name in differing if link not in unread} == {
+        (link, name) for link, name in names if name in listed["packets"] and link not in unread
+    }
+    assert {link for link, _ in names} - {names[i][0] for i, found in enumerate(truth) if found} == unread
+    # of those link types the loop finds what it finds in the same packets after Ethernet
+    flows = {name: ours[i][:2] for i, (link, name) in enumerate(names) if link == p.ETHERNET and i in ours}
+    for link in unread:
+        assert {name: ours[i][:2] for i, (of, name) in enumerate(names) if of == link and i in ours} == flows
+    assert len(names) > 1400
