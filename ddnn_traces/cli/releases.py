@@ -41,8 +41,8 @@ _originals = click.Choice(["kept", "withheld"])
     "--profile",
     type=click.Choice(["open", "careful", "strict"]),
     default="careful",
-    help="What a release keeps; options after it win. careful withholds hashes and sizes of the original captures and "
-    "estimates of clocks; open keeps them; strict is careful with ports classed.",
+    help="What a release keeps; options after it win. careful withholds hashes and sizes of the original captures, "
+    "estimates of clocks and unknown words; open keeps them; strict is careful with ports classed.",
 )
 @click.option(
     "--addresses",
@@ -61,6 +61,14 @@ _originals = click.Choice(["kept", "withheld"])
 @click.option("--hashes", type=_originals, help="SHA-256 or BLAKE3 of the original captures. Default: withheld.")
 @click.option("--sizes", type=_originals, help="Sizes of the original capture files. Default: withheld.")
 @click.option("--clocks", type=_originals, help="Estimated offsets and drift of clocks. Default: withheld.")
+@click.option(
+    "--words",
+    type=click.Choice(["known", "kept"]),
+    help="Names of runs, models and layers. known (default): a tag stands for each word that is in no vocabulary.",
+)
+@click.option(
+    "--allow", multiple=True, metavar="WORD", help="Publish this word though it is in no vocabulary; may be repeated."
+)
 @click.option(
     "--captures",
     multiple=True,

@@ -17,14 +17,14 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ddnn_traces.errors import PublishError, QueryError, StorageError, UsageError
+from ddnn_traces.errors import LeakError, PublishError, QueryError, StorageError, UsageError
 from ddnn_traces.jobs import available_cpus
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import facts, leak_scan, packaging, provenance, released_tables, request, versions
 from ddnn_traces.release.anonymise import key as keys
-from ddnn_traces.release.anonymise import method_text
+from ddnn_traces.release.anonymise import method_text, words
 from ddnn_traces.release.anonymise.mapping import Anonymiser
 from ddnn_traces.release.anonymise.mapping import Options as MappingOptions
 from ddnn_traces.store import checksums, layout, schema
@@ -62,6 +62,8 @@ class PublishOptions:
     hashes: str | None = None
     sizes: str | None = None
     clocks: str | None = None
+    words: str | None = None
+    allow: Sequence[str] = ()
     captures: Sequence[str] = ()
     allow_flagged: Sequence[str] = ()
     splits: Sequence[str] = ()
@@ -119,7 +121,7 @@ def publish(
     key_file = _key_file(Path(dataset), options, out, previous)
     made = not key_file.exists()
     with _removed_after_error(out, key_file if made else None), _open(dataset, options, out) as opened:
-        publishing = _Publishing(opened, out, options, messages, statements, key_file, previous)
+        publishing = _Publishing(opened, out, options, messages, statements, key_file, previous, ask)
         remove_left_behind(out)
         try:
             with whole_folder(out) as folder:
@@ -210,6 +212,11 @@ def _refuse_unknown(option: str, names: Sequence[str], known: Sequence[str]) -> 
             raise UsageError(f"{option} {name}: {nearest(name, known)}")
 
 
+def _listed_words(found: Mapping[str, Sequence[str]]) -> str:
+    """Unknown words with their places: 'alicenet' (model, name of a run)."""
+    return listed([f"{word!r} ({', '.join(places)})" for word, places in found.items()], _MOST_LISTED)
+
+
 class _Publishing:
     """A release in the making. All decisions are made before anything is written; build() writes.
 
@@ -225,8 +232,9 @@ class _Publishing:
         statements: request.Statements,
         key_file: Path,
         previous: facts.Release | None,
+        ask: Callable[[str], str] | None = None,
     ) -> None:
-        """Raises UsageError, PublishError."""
+        """Raises UsageError, PublishError, LeakError."""
         self.dataset, self.out, self.options, self.messages = dataset, out, options, messages
         self.statements, self.key_file, self.previous = statements, key_file, previous
         self.standing = versions.standing(out)
@@ -240,8 +248,15 @@ class _Publishing:
 
             captures.refuse_options(mapping)
         self._refuse_damaged()
+        allowed = self._allowed(mapping, ask)
         self.sources = self._sources()
         self.splits = self._splits()
+        if mapping.words == "known" and (
+            strange := sorted({s for s in self.splits.values() if words.unknown(s, (), allowed)})
+        ):
+            raise LeakError(
+                f"split {', '.join(strange)}: in no vocabulary; confirm it with --allow WORD, or give --split NAME=RUN"
+            )
         self.windows_ns = released_tables.window_lengths(self.sources)
         self.window_ns = released_tables.summed_window(options.window_ms, self.windows_ns)
         make_folders(key_file.parent)
@@ -249,7 +264,7 @@ class _Publishing:
         self.words = self._words(mapping)
         messages.info("checking the data")
         flagged = self._flagged()
-        self.anonymiser = Anonymiser(key, mapping, dataset, named=self.words.runs)
+        self.anonymiser = Anonymiser(key, mapping, dataset, named=self.words.runs, allowed=allowed)
         self._tell_renamed()
         name = self.anonymiser.name
         self.flagged = dict(sorted((name(run_id), found) for run_id, found in flagged.items()))
@@ -266,6 +281,29 @@ class _Publishing:
             },
             "bagit": options.bagit,
         }
+
+    def _allowed(self, mapping: MappingOptions, ask: Callable[[str], str] | None) -> tuple[str, ...]:
+        """The words that may be published though they are in no vocabulary: of --allow, and those that the user
+        confirms. Says which others a tag stands for. Raises LeakError where the description has other ones.
+        """
+        allowed = (*self.options.allow, *(text.partition("=")[0] for text in self.options.splits))
+        if mapping.words == "kept":
+            return allowed
+        request.refuse_unknown_words(self.statements, allowed, only_known=self.options.profile == "strict")
+        found = words.unknown_of(self.dataset, allowed)
+        if found and ask and self.options.profile != "strict":
+            answer = ask(
+                f"{_listed_words(found)}\nwhich of these may be published as they are? (separated by commas; Enter: "
+                "none)"
+            )
+            allowed += tuple(filter(None, map(str.strip, answer.split(","))))
+            found = words.unknown_of(self.dataset, allowed)
+        if found:
+            self.messages.info(
+                f"withheld, with 8 hex digits in its place, what is in no vocabulary: {_listed_words(found)}; publish "
+                "what identifies nobody with --allow WORD"
+            )
+        return allowed
 
     def _refuse_damaged(self) -> None:
         """Raise PublishError where a file is not what was written: a release would state the wrong values as true."""
@@ -346,15 +384,15 @@ class _Publishing:
                 "not searched for: names, paths and hardware addresses that are only in the original captures and logs "
                 "(--captures)"
             )
-        about = request.about(self.statements, versions.FIRST, request.today())
-        return leak_scan.words(self.dataset, sources, mapping, self.key_file, leak_scan.intended(about))
+        intended = " ".join(request.intended(self.statements))
+        return leak_scan.words(self.dataset, sources, mapping, self.key_file, intended)
 
     def _tell_renamed(self) -> None:
         if renamed := self.anonymiser.renamed:
             shown = [f"{old} is {new} in the release" for old, new in sorted(renamed.items())]
             self.messages.info(
                 f"renamed {counted(len(renamed), 'run')}, whose names hold what must not be published (an address, a "
-                f"host, a user, a time): {listed(shown, _MOST_LISTED)}"
+                f"host, a user, a time, an unknown word): {listed(shown, _MOST_LISTED)}"
             )
 
     def build(self, folder: Path) -> facts.Release:

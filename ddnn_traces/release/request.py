@@ -10,15 +10,16 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ddnn_traces.errors import UsageError
+from ddnn_traces.errors import LeakError, UsageError
 from ddnn_traces.release import facts
+from ddnn_traces.release.anonymise import words
 from ddnn_traces.text import nearest, one_line, without_bidi
 from ddnn_traces.text_files import MOST_DOCUMENT, is_missing, read_text, read_toml
 
@@ -122,6 +123,38 @@ def complete(stated: Statements, ask: Callable[[str], str] | None = None) -> Sta
         raise UsageError("; ".join(missing) + "; give it so, or in release.toml")
     stated["licence"] = _known_licence(stated)
     return stated
+
+
+#: Statements in sentences, which are searched for words that may identify.
+_PROSE = ("title", "description", "keywords", "motivation", "collection", "uses", "limitations", "sensitive")
+
+
+def refuse_unknown_words(stated: Mapping[str, Any], allowed: Iterable[str], only_known: bool) -> None:
+    """Raise LeakError naming every word of the sentences that is no plain word and in no vocabulary.
+
+    allowed: words that the publisher confirms. only_known: a plain word has to be one that this program uses itself.
+    """
+    people = intended(stated)
+    confirmed = [*allowed, *people, *(word for text in people for word in text.split())]
+    known = words.own_words() if only_known else None
+    found = [
+        f"{key}: {word}"
+        for key, text in _texts({name: stated[name] for name in _PROSE if name in stated})
+        for word in words.unknown_in_prose(text, confirmed, known)
+    ]
+    if found:
+        raise LeakError(
+            "not published: the description has what is no plain word, and may identify a host, a user, a place or a "
+            "time:\n  " + "\n  ".join(found) + "\nwrite it in other words, or confirm each one with --allow WORD"
+        )
+
+
+def intended(stated: Mapping[str, Any]) -> list[str]:
+    """Names and addresses of people and institutes, which are published on purpose."""
+    people = [text for person in stated.get("creators", ()) for text in (person.get("name"), person.get("affiliation"))]
+    papers = [text for paper in stated.get("papers", ()) for text in (paper.get("authors"), paper.get("url"))]
+    found = [*people, *(stated.get(name) for name in ("publisher", "url", "contact")), *papers]
+    return [text for text in found if text]
 
 
 def about(stated: Mapping[str, Any], version: str, published: str) -> facts.About:

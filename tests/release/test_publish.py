@@ -301,7 +301,7 @@ def test_checks_that_fail_refuse_a_run_unless_it_is_flagged(small: Path, tmp_pat
 def test_a_leak_removes_the_release(small: Path, tmp_path: Path) -> None:
     description = "Captured on 10.10.0.1, a host of ours."
     with pytest.raises(LeakError) as caught:
-        ddnn_traces.publish(small, tmp_path / "out", **ABOUT, description=description)
+        ddnn_traces.publish(small, tmp_path / "out", **ABOUT, description=description, words="kept")
     assert "not published" in str(caught.value)
     assert layout.CARD in str(caught.value)
     assert "an IP address (host 1 of run " in str(caught.value)
@@ -475,7 +475,7 @@ def test_runs_whose_names_identify_are_renamed_everywhere(sample: Path, tmp_path
     ddnn_traces.ingest(tmp_path / "in", tmp_path / "dataset").close()
     found = {}
     for number, chosen in enumerate((names, names[:1])):
-        about = ABOUT | {"captures": [str(tmp_path / "in")], "key": tmp_path / "key", "runs": chosen}
+        about = ABOUT | {"captures": [str(tmp_path / "in")], "key": tmp_path / "key", "runs": chosen, "words": "kept"}
         release = ddnn_traces.publish(tmp_path / "dataset", tmp_path / f"release-{number}", **about).release
         found[chosen] = release.run_ids
         text = b"".join(name.encode() + data for name, data in all_files(tmp_path / f"release-{number}").items())
@@ -489,7 +489,7 @@ def test_runs_whose_names_identify_are_renamed_everywhere(sample: Path, tmp_path
     tag = "[0-9a-f]{8}"
     patterns = (f"at_{tag}", "plain", f"run-{tag}", f"run1-{tag}", f"run_2_{tag}", f"{scheme[:-9]}{tag}")
     assert all(re.fullmatch(*pair) for pair in zip(patterns, found[names], strict=True))
-    done = run("publish", tmp_path / "dataset", *OPTIONS, "--out", tmp_path / "told")
+    done = run("publish", tmp_path / "dataset", *OPTIONS, "--out", tmp_path / "told", "--allow", "plain")
     assert done.returncode == 0
     assert "renamed 5 runs, whose names hold what must not be published" in done.stderr
     assert "run1-10.10.0.2 is run1-" in done.stderr

@@ -17,6 +17,7 @@ from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import facts
 from ddnn_traces.release.anonymise import identifiers, method_text
 from ddnn_traces.release.anonymise.key import Key
+from ddnn_traces.release.anonymise.words import own_words, stated_numbers, unknown
 from ddnn_traces.store import schema
 from ddnn_traces.text import nearest
 
@@ -48,11 +49,12 @@ _MOST_TUNNELS = 4  # nested, as ingest has it; a dataset with more was tampered 
 _Row = dict[str, Any]
 
 _ORIGINALS_KINDS = ("kept", "withheld")
+_WORD_KINDS = ("kept", "known")
 #: Options of each profile that differ from those of an Options without any.
 PROFILES = {
     "open": {},
-    "careful": dict.fromkeys(("hashes", "sizes", "clocks"), "withheld"),
-    "strict": {"ports": "classed"} | dict.fromkeys(("hashes", "sizes", "clocks"), "withheld"),
+    "careful": {"words": "known"} | dict.fromkeys(("hashes", "sizes", "clocks"), "withheld"),
+    "strict": {"ports": "classed", "words": "known"} | dict.fromkeys(("hashes", "sizes", "clocks"), "withheld"),
 }
 
 
@@ -61,8 +63,9 @@ class Options:
     """How addresses (roles, crypto-pan, kept), ports (kept, permuted, classed) and times (shifted, kept) are mapped.
 
     hashes, sizes, clocks: whether those of the original captures and the estimates of clocks are kept or withheld.
+    words: of names of runs and other free text, whether all are kept or only known ones (words.py).
 
-    Names of hosts and files, hardware addresses and free text are mapped in any case. Raises UsageError for others.
+    Names of hosts and files and hardware addresses are mapped in any case. Raises UsageError for others.
     """
 
     addresses: str = "roles"
@@ -71,6 +74,7 @@ class Options:
     hashes: str = "kept"
     sizes: str = "kept"
     clocks: str = "kept"
+    words: str = "kept"
 
     @classmethod
     def chosen(cls, profile: str, **given: str | None) -> Self:
@@ -86,7 +90,13 @@ class Options:
         return tuple(kind for kind, chosen in kinds.items() if chosen == "withheld")
 
     def __post_init__(self) -> None:
-        every = identifiers.ADDRESS_KINDS, identifiers.PORT_KINDS, identifiers.TIME_KINDS, *[_ORIGINALS_KINDS] * 3
+        every = (
+            identifiers.ADDRESS_KINDS,
+            identifiers.PORT_KINDS,
+            identifiers.TIME_KINDS,
+            *[_ORIGINALS_KINDS] * 3,
+            _WORD_KINDS,
+        )
         for (name, given), kinds in zip(vars(self).items(), every, strict=True):
             if given not in kinds:
                 raise UsageError(f"--{name} {given}: {nearest(given, kinds)}")
@@ -102,6 +112,8 @@ class RunMapping:
     stay. connections: new number of each flow's connection, by the new flow_id, where ports are classed; else None.
     withheld: what columns identify that are null. parts: what takes the place of parts of the run's name, also in its
     metadata, which may come from the name.
+    free_text: a text with a tag in place of each part that is not known, given those that stand in it already; None
+    where all words are kept.
     """
 
     run_id: str
@@ -118,6 +130,7 @@ class RunMapping:
     connections: npt.NDArray[np.int64] | None = None
     withheld: Collection[str] = ()
     parts: Mapping[str, str] = field(default_factory=dict)
+    free_text: Callable[[str, Iterable[str]], str] | None = None
 
     def batch(self, table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with mapped columns: same schema, same order. Raises UsageError for times beyond int64."""
@@ -167,15 +180,24 @@ class RunMapping:
         return scrub_text(words, known | {self.run_id: self.name} if self.name != self.run_id else known)
 
     def metadata(self, words: str) -> str:
-        """A word of the run's metadata without what was replaced in the run's name."""
-        return identifiers.replaced(words, self.parts)
+        """A word of the run's metadata without what was replaced in the run's name, and without unknown words."""
+        text = identifiers.replaced(words, self.parts)
+        return self.free_text(text, self.parts.values()) if self.free_text else text
+
+    def _parameter(self, words: str) -> str:
+        """A text among the parameters, whose words may also be this program's own."""
+        text = self.text(words)
+        if self.free_text is None:
+            return text
+        known = (*self.addresses.values(), *self.labels.values(), *self.files.values(), self.name)
+        return self.free_text(text, [*known, *(word for word in re.findall(r"[a-z]+", text) if word in own_words())])
 
     def _parameters(self, parameters: _Row) -> _Row:
         if any(map(str.isdigit, parameters.get("filter") or "")):
             parameters = parameters | {"filter": "withheld"}
         if "clock" in self.withheld and not isinstance(parameters.get("clock_offset"), str | None):
             parameters = parameters | {"clock_offset": "withheld"}
-        changed: _Row = scrub_values(parameters, self.text, self.offset_ns)
+        changed: _Row = scrub_values(parameters, self._parameter, self.offset_ns)
         return changed
 
     def _run_ids(self, column: pa.Array) -> pa.Array:
@@ -194,7 +216,7 @@ class RunMapping:
                 return _mapped(column, names[kind].__getitem__)
             case "text":
                 return _mapped(column, self.text)
-            case "run" if self.parts and pa.types.is_string(column.type):
+            case "run" if (self.parts or self.free_text) and _is_text(column):
                 return _mapped(column, self.metadata)
             case "clock" if pa.types.is_string(column.type):  # the host whose clock is the reference
                 return _mapped(column, self.addresses.__getitem__)
@@ -218,8 +240,9 @@ class RunMapping:
 class Anonymiser:
     """The mapping of a dataset's runs, None for all. Raises MissingExtra, UsageError.
 
-    named: the parts of runs' names that must not be published, as leak_scan.words() finds them. Nothing else
-    depends on which other runs there are: releases made with the same key agree.
+    named: the parts of runs' names that must not be published, as leak_scan.words() finds them. allowed: words that may
+    be published though they are not known. Nothing else depends on which other runs there are: releases made with the
+    same key agree.
     """
 
     def __init__(
@@ -229,6 +252,7 @@ class Anonymiser:
         dataset: Dataset,
         runs: Sequence[str] | None = None,
         named: Mapping[str, Collection[tuple[int, int]]] | None = None,
+        allowed: Collection[str] = (),
     ) -> None:
         self.options = options
         self.key_id = key.id
@@ -237,11 +261,31 @@ class Anonymiser:
         self._ports = identifiers.port_table(key, options.ports)
         self._salt = key.derive("captures", 32)
         self.runs = tuple(dataset.run_ids if runs is None else runs)
-        self._parts = {run_id: identifiers.run_parts(key, run_id, found) for run_id, found in (named or {}).items()}
+        self._allowed = tuple(allowed)
+        self._numbers = stated_numbers(dataset) if options.words == "known" else {}
+        parts = {run_id: [*(named or {}).get(run_id, ()), *self._unknown(run_id)] for run_id in self.runs}
+        self._parts = {run_id: identifiers.run_parts(key, run_id, spans) for run_id, spans in parts.items() if spans}
         self.renamed = identifiers.run_names(key, self.runs, self._parts)
         self._rows = {name: _by_run(dataset, query, self.runs) for name, query in _queries().items()}
         found = dataset.sql(_FLOWS if options.ports == "classed" else _FLOWS + _UNORDERED).sort("run_id", "flow_id")
         self._flows = {str(run_id): flows for (run_id,), flows in found.group_by("run_id", maintain_order=True)}
+
+    def _unknown(self, run_id: str) -> list[tuple[int, int]]:
+        """The parts of a run's name that are not known."""
+        if self.options.words == "kept":
+            return []
+        return unknown(run_id, self._numbers.get(run_id, ()), self._allowed)
+
+    def _free_text(self, run_id: str) -> Callable[[str, Iterable[str]], str] | None:
+        """Of a run: tags in place of the parts of a text that are not known."""
+        if self.options.words == "kept":
+            return None
+
+        def known(text: str, there: Iterable[str]) -> str:
+            found = unknown(text, self._numbers.get(run_id, ()), [*self._allowed, *there])
+            return identifiers.replaced(text, identifiers.run_parts(self._key, text, found))
+
+        return known
 
     def name(self, run_id: str) -> str:
         """The name of a run in the release."""
@@ -266,14 +310,14 @@ class Anonymiser:
         return RunMapping(
             run_id, self.name(run_id), mapped, wire, labels, files, tunnels, self._ports,
             self._offset_ns(run_id, rows), self._salt, flows, connections, self.options.withheld,
-            self._parts.get(run_id, {}),
+            self._parts.get(run_id, {}), self._free_text(run_id),
         )  # fmt: skip
 
     def facts(self, captures: bool = False) -> facts.Anonymisation:
         """What was done, in sentences for the datasheet. captures: whether the release has cut-down captures."""
         options = self.options
         return method_text.describe(
-            options.addresses, options.ports, options.times, self.key_id, captures, options.withheld
+            options.addresses, options.ports, options.times, self.key_id, captures, options.withheld, options.words
         )
 
     def _addresses(self, rows: Mapping[str, list[_Row]], labels: Mapping[str, str]) -> dict[str, str]:
@@ -395,6 +439,13 @@ def _by_run(dataset: Dataset, query: str, runs: Sequence[str]) -> dict[str, list
         if row["run_id"] in found:
             found[row["run_id"]].append(row)
     return found
+
+
+def _is_text(column: pa.Array) -> bool:
+    import pyarrow as pa
+
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    return bool(pa.types.is_string(kind))
 
 
 def _mapped(column: pa.Array, change: Callable[[str], str]) -> pa.Array:

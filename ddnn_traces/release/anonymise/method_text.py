@@ -126,10 +126,19 @@ _TIMES_REMAIN = {
     "offset. A day without a time of day (2026-01-31) in a name or a text is not searched for.",
     "kept": "Times are the real ones.",
 }
+_WORDS = {
+    "kept": "",
+    "known": "Names of runs, frameworks, models, layers and settings hold words of a public vocabulary, numbers of "
+    "stated fields, and words that the publisher confirmed; a tag made with the key stands for anything else.",
+}
+_WORDS_REMAIN = {
+    "kept": "Other names of runs, and those of frameworks, models and layers, are the publisher's own words and are "
+    "unchanged.",
+    "known": "",
+}
 _ALWAYS_REMAIN = (
     "Sizes, counts and timing of packets are the data themselves, and identify the traffic to anybody who captured it "
     "elsewhere.",
-    "Other names of runs, and those of frameworks, models and layers, are the publisher's own words and are unchanged.",
     "Identifiers of tunnels (VNI, GRE key) and queue pairs of RoCE are unchanged.",
     "Names of hosts and users were searched for as words of their own: one that is joined to other letters, or has "
     "fewer than 4, is not found.",
@@ -165,15 +174,25 @@ def describe(
     key_id: str | None,
     captures: bool = False,
     withheld: Collection[str] = (),
+    words: str = "kept",
 ) -> facts.Anonymisation:
     """The facts of an anonymisation with these options.
 
-    captures: whether the release has cut-down captures. withheld: what columns identify that are null.
+    captures: whether the release has cut-down captures. withheld: what columns identify that are null. words: as
+    Options has it.
     """
     lost = [_ORIGINALS[kind][0] for kind in _ORIGINALS if kind in withheld]
     kept = [_ORIGINALS[kind][1] for kind in _ORIGINALS if kind not in withheld]
-    removed = (_ADDRESSES[addresses], _PORTS[ports], _TIMES[times], *lost, *_ALWAYS, *(_CAPTURES if captures else ()))
-    chosen = (_ADDRESSES_REMAIN[addresses], _PORTS_REMAIN[ports], _TIMES_REMAIN[times], *kept)
+    removed = (
+        _ADDRESSES[addresses],
+        _PORTS[ports],
+        _TIMES[times],
+        *lost,
+        *_ALWAYS,
+        _WORDS[words],
+        *(_CAPTURES if captures else ()),
+    )
+    chosen = (_ADDRESSES_REMAIN[addresses], _PORTS_REMAIN[ports], _TIMES_REMAIN[times], *kept, _WORDS_REMAIN[words])
     remaining = (*chosen, *_ALWAYS_REMAIN, *(() if captures else _UNSEARCHED))
     return facts.Anonymisation(
         addresses,

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddnn_traces.errors import LeakError
-from ddnn_traces.release import facts
 from ddnn_traces.release.leak_scan.files import Searchers, hits
 from ddnn_traces.release.leak_scan.searched_words import Words, words
 
-__all__ = ["Leak", "Words", "causes", "intended", "refuse", "scan", "words"]
+__all__ = ["Leak", "Words", "causes", "refuse", "scan", "words"]
 
 _THREADS = 2
 _MOST_SHOWN = 2  # files of one cause
@@ -88,13 +87,6 @@ def refuse(release: Path, leaks: Sequence[Leak]) -> None:
             f"{more}\nrename what holds it (runs, hosts, release.toml) or leave it out; docs/anonymisation.md lists "
             "what is searched for"
         )
-
-
-def intended(about: facts.About) -> str:
-    """Names and addresses of people and institutes, which are published on purpose."""
-    people = [text for person in about.creators for text in (person.name, person.affiliation)]
-    papers = [text for paper in about.papers for text in (paper.authors, paper.url)]
-    return " ".join(filter(None, [*people, about.publisher, about.url, about.contact, *papers]))
 
 
 def _shown(name: str, searchers: Searchers) -> str:

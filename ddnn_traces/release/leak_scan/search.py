@@ -418,6 +418,8 @@ _TOKENS = re.compile(
     rb"|hf_[0-9A-Za-z]{20,}|npm_[0-9A-Za-z]{30,}|pypi-AgEI[0-9A-Za-z_-]{20,}"
     rb"|AIza[0-9A-Za-z_-]{35}|ya29\.[0-9A-Za-z_-]{20,}"  # Google
     rb"|xox[abeoprs]-[0-9A-Za-z-]{10,}|sk-[0-9A-Za-z_-]{20,}|dop_v1_[0-9a-f]{64}"
+    rb"|[rs]k_(?:live|test)_[0-9A-Za-z]{16,}|whsec_[0-9A-Za-z]{24,}"  # Stripe
+    rb"|wandb_v1_[0-9A-Za-z_]{20,}|nvapi-[0-9A-Za-z_-]{40,}|dckr_pat_[0-9A-Za-z_-]{20,}"
     rb"|eyJ[0-9A-Za-z_-]{10,}\.eyJ[0-9A-Za-z_-]{10,}"  # JSON web token (RFC 7519)
 )
 _PRIVATE_KEY = re.compile(rb"BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----")
@@ -436,6 +438,7 @@ _IN_ADDRESS = re.compile(rb"://[^/\s:@\"'<>]+:[^/\s@\"'<>]{3,}@")
 _TOKEN_STARTS = (
     "akia", "asia", "abia", "acca", "gho_", "ghp_", "ghr_", "ghs_", "ghu_", "github_p", "glpat-", "npm_", "pypi-age",
     "aiza", "ya29.", "xoxa-", "xoxb-", "xoxe-", "xoxo-", "xoxp-", "xoxr-", "xoxs-", "dop_v1_",
+    "sk_live_", "sk_test_", "rk_live_", "rk_test_", "whsec_", "wandb_v1", "nvapi-", "dckr_pat",
 )  # fmt: skip
 _NAME_STARTS = (
     "passw", "passphra", "access", "auth", "api-", "api_", "apikey", "apitoken", "secret", "refresh", "bearer", "token",

@@ -7,10 +7,8 @@ addresses that every host has (127.0.0.1), and what the publisher states in the 
 
 from __future__ import annotations
 
-import ast
 import base64
 import contextlib
-import functools
 import getpass
 import ipaddress
 import itertools
@@ -24,11 +22,11 @@ from pathlib import Path
 
 from ddnn_traces.ingestors.sources import find_runs, host_label
 from ddnn_traces.pcap.capture_facts import STDIN
-from ddnn_traces.query import catalogue
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release.anonymise.identifiers import TIMES, every_value, identifies_no_host, is_role_word
 from ddnn_traces.release.anonymise.key import read_secret
 from ddnn_traces.release.anonymise.mapping import Options
+from ddnn_traces.release.anonymise.words import own_text, own_words
 from ddnn_traces.release.leak_scan.original_captures import (
     folder_words,
     hardware_addresses,
@@ -37,7 +35,6 @@ from ddnn_traces.release.leak_scan.original_captures import (
     text_words,
 )
 from ddnn_traces.release.leak_scan.search import Homes, Instants, Moments, Searcher, Secrets
-from ddnn_traces.store import schema
 
 #: Shorter names are in too many words to be searched for.
 _LEAST_NAME = 4
@@ -227,7 +224,7 @@ class _Collector:
     def _forget_own(self) -> None:
         """Leave out names that every release holds: of a.pcap that is "a pcap", which a column's meaning has."""
         names = {text: kind for text, kind in self.words.texts.items() if kind.startswith(_MAY_BE_STATED)}
-        data = _own_text().encode()
+        data = own_text().encode()
         for text in {data[start:end].decode() for start, end, _ in Searcher(names, {}).spans(data)}:
             del self.words.texts[text]
             self._whose.pop(text, None)
@@ -246,7 +243,7 @@ class _Collector:
         is_number = not re.search("[a-z]", word)
         if len(word) < _LEAST_NAME or is_number or word.removeprefix("www.") in _PUBLIC_DOMAINS:
             return
-        if word in _COMMON_NAMES or is_role_word(word) or word in _own_words():
+        if word in _COMMON_NAMES or is_role_word(word) or word in own_words():
             return
         self.add(word, kind, whose)
         for form in name_texts(word):
@@ -297,7 +294,8 @@ class _Collector:
             return
         for form in hardware_texts(address):
             self.add(form, "a hardware address")
-        self.words.binary[address] = self.words.binary[interface_id(address)] = "a hardware address"
+        for made in (address, interface_id(address), *guids(address)):
+            self.words.binary[made] = "a hardware address"
 
     def secret(self, secret: bytes) -> None:
         for form in secret_texts(secret):
@@ -324,29 +322,6 @@ def _domains(name: str) -> Iterator[str]:
         is_suffix = len(domain) == 2 and domain[0] in _SECOND_LEVEL and len(domain[1]) == 2
         if not is_suffix and ".".join(domain) not in _PUBLIC_DOMAINS:
             yield ".".join(domain)
-
-
-@functools.cache
-def _own_text() -> str:
-    """What this program writes into releases whatever is in them, in small letters: schemas/ and queries/, the licences
-    and the strings of the modules that describe a release.
-    """
-    texts = [path.read_text(encoding="utf-8") for path in schema.shipped_folder("schemas").glob("*.toml")]
-    texts += [query.sql for query in catalogue.catalogue().values()]
-    package = Path(__file__).parents[1]
-    texts += [path.read_text(encoding="utf-8") for path in (package / "licences").iterdir() if path.is_file()]
-    for module in (*(package / "descriptions").glob("*.py"), package / "anonymise" / "method_text.py"):
-        tree = ast.parse(module.read_text(encoding="utf-8"))
-        strings = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
-        texts += [text for text in strings if isinstance(text, str)]
-    return "\n".join(" ".join(text.lower().split()) for text in texts)
-
-
-@functools.cache
-def _own_words() -> frozenset[str]:
-    """The words of _own_text(), whole and what stands between - and _."""
-    words = set(re.findall(r"[\w-]+", _own_text()))
-    return frozenset(words.union(*(re.split("[_-]", word) for word in words)))
 
 
 # --- forms in which a value may be written, as text and as bytes
@@ -387,8 +362,10 @@ def address_texts(text: str) -> Iterator[str]:
 
 def _ipv4_texts(packed: bytes) -> Iterator[str]:
     decimal, pairs = [str(byte) for byte in packed], [f"{byte:02x}" for byte in packed]
-    for mark in ".-_":
+    for mark in (".", "-", "_", "%2e"):
         yield from (mark.join(decimal), mark.join(number.zfill(3) for number in decimal))
+    yield from (".".join(f"{zero}{byte:0{width}o}" for byte in packed) for zero, width in (("", 3), ("0", 1), ("0", 3)))
+    yield ".".join(f"0x{pair}" for pair in pairs)
     yield from (mark.join(pairs) for mark in ("", ":", "-", ".", "_", "\\x", ", 0x", ",0x"))
     number = int.from_bytes(packed, "big")
     yield f"0x{number:x}"
@@ -405,8 +382,16 @@ def hardware_texts(address: bytes) -> Iterator[str]:
         yield from (mark.join(pairs) for mark in ("", ":", "-", ".", "_", "\\x"))
         yield ":".join(f"{byte:x}" for byte in ordered)
         yield from (mark.join("".join(pairs[k : k + 2]) for k in (0, 2, 4)) for mark in ".:-")
-    words = [int.from_bytes(interface_id(address)[k : k + 2], "big") for k in (0, 2, 4, 6)]
-    yield from (":".join(f"{word:x}" for word in words), ":".join(f"{word:04x}" for word in words))
+    for made in (interface_id(address), *guids(address)):
+        words = [int.from_bytes(made[k : k + 2], "big") for k in (0, 2, 4, 6)]
+        yield from (":".join(f"{word:x}" for word in words), ":".join(f"{word:04x}" for word in words))
+        yield from (mark.join(f"{byte:02x}" for byte in made) for mark in ("", ":", "-"))
+    yield from (f"_{mark.join(f'{byte:02x}' for byte in address[3:])}" for mark in ":-")  # Mellanox_2d:4a:1e
+
+
+def guids(address: bytes) -> tuple[bytes, bytes]:
+    """The InfiniBand identifiers that vendors make of a hardware address: with FF FE or 03 00 in the middle."""
+    return address[:3] + b"\xff\xfe" + address[3:], address[:3] + b"\3\0" + address[3:]
 
 
 def interface_id(address: bytes) -> bytes:
