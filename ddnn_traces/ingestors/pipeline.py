@@ -28,7 +28,7 @@ from ddnn_traces.query import views
 from ddnn_traces.store import hashes, schema
 from ddnn_traces.store.parquet import check_name
 from ddnn_traces.store.places import is_url, writer_of
-from ddnn_traces.store.whole_files import no_space
+from ddnn_traces.store.whole_files import no_memory, no_space
 from ddnn_traces.store.writer import Writer
 from ddnn_traces.text import counted
 
@@ -427,13 +427,12 @@ def _errors_of_duckdb(out: Path | str, run_id: str) -> Iterator[None]:
     except duckdb.Error as error:
         if "KeyboardInterrupt" in str(error):  # which came while it took rows from Python
             raise KeyboardInterrupt from None
-        reason = no_space(error)
-        if reason and isinstance(error, duckdb.OutOfMemoryException) and "offload" not in reason:  # to the disk
+        if reason := no_memory(error):
             raise StorageError(
                 f"{run_id}: more flows than its tables have memory for ({reason}); ingest fewer captures at once, or a "
                 "part of the flows with --filter"
             ) from error
-        if reason:
+        if reason := no_space(error):
             raise _full_disk(out, f"{run_id}: {reason}") from error
         raise InternalError(f"{run_id}: {str(error).splitlines()[0]}; {REPORT}") from error
     except InternalError as error:

@@ -29,7 +29,7 @@ from ddnn_traces.release.anonymise.mapping import Anonymiser
 from ddnn_traces.release.anonymise.mapping import Options as MappingOptions
 from ddnn_traces.store import checksums, layout, schema
 from ddnn_traces.store.layout import write_marker
-from ddnn_traces.store.whole_files import make_folders, no_space, remove_left_behind, sha256_of, whole_folder
+from ddnn_traces.store.whole_files import make_folders, no_memory, no_space, remove_left_behind, sha256_of, whole_folder
 from ddnn_traces.text import counted, listed, nearest
 
 #: Names of splits, which name files and configurations of the Hub.
@@ -158,8 +158,13 @@ def _removed_after_error(out: Path, new_key: Path | None) -> Iterator[None]:
         if new_key is not None:
             new_key.unlink(missing_ok=True)
         # a query's error is a QueryError
-        reason = no_space(error) or (no_space(error.__cause__) if isinstance(error, QueryError) else None)
-        if reason is None:
+        cause = error.__cause__ if isinstance(error, QueryError) else error
+        if reason := no_memory(cause):
+            raise StorageError(
+                f"{out}: not published, not enough memory ({reason}); publish fewer runs at once (--run) or with "
+                "--jobs 1"
+            ) from error
+        if (reason := no_space(cause)) is None:
             raise
         raise StorageError(
             f"{out.resolve().parent}: no space to write ({reason}); nothing is left there; free some space and publish "

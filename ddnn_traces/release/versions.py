@@ -19,7 +19,7 @@ from typing import Any
 from ddnn_traces.errors import PublishError, UsageError
 from ddnn_traces.release import facts
 from ddnn_traces.store import schema
-from ddnn_traces.store.whole_files import no_space
+from ddnn_traces.store.whole_files import no_memory, no_space
 from ddnn_traces.text import counted, listed, sql_literal
 
 FIRST = "1.0.0"
@@ -193,7 +193,7 @@ def _rows(table: str, old: Sequence[Path], new: Sequence[Path], scratch: Path) -
                 for one, other in ((rows_of(new), rows_of(old)), (rows_of(old), rows_of(new)))
             )
     except duckdb.Error as error:
-        if no_space(error):
+        if no_space(error) or no_memory(error):
             raise
         what = str(error).splitlines()[0]
         raise UsageError(f"{table}: cannot be compared with the previous release ({what})") from error

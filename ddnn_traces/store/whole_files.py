@@ -23,6 +23,9 @@ from ddnn_traces.errors import UsageError
 #: `errno` of an OSError that means that nothing more can be written: disk or quota full, file too large, read-only.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
+#: What DuckDB's errors of memory say where the disk that it offloads to is full.
+_DISK_WORDS = ("offload", os.strerror(errno.ENOSPC))
+
 #: `errno` of fsync or open where a file system cannot sync, or a folder may be entered but not read.
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EACCES)
 
@@ -33,17 +36,26 @@ _SYNCS = 16
 def no_space(error: BaseException | None) -> str | None:
     """Why nothing more can be written, where an error of the system or of DuckDB says that; else None.
 
-    DuckDB's errors of memory are among them: it spills to the disk what does not fit into memory. Its other I/O errors
-    are of Parquet files, which it only reads.
+    An error of memory is among them where DuckDB could not offload to the disk what does not fit; else no_memory()
+    tells. Its other I/O errors are of Parquet files, which it only reads.
     """
     import duckdb
 
     if isinstance(error, OSError) and error.errno in NO_SPACE:
         return error.strerror or str(error)
     unread = isinstance(error, duckdb.IOException) and ".parquet" in str(error)
-    if isinstance(error, duckdb.OutOfMemoryException | duckdb.IOException) and not unread:
+    if isinstance(error, duckdb.OutOfMemoryException | duckdb.IOException) and not unread and no_memory(error) is None:
         return str(error).splitlines()[0]
     return None
+
+
+def no_memory(error: BaseException | None) -> str | None:
+    """Why DuckDB has not enough memory, where the disk is not what it lacks; else None."""
+    import duckdb
+
+    reason = str(error).partition("\n")[0]
+    is_of_disk = any(words in reason for words in _DISK_WORDS)
+    return reason if isinstance(error, duckdb.OutOfMemoryException) and not is_of_disk else None
 
 
 def sha256_of(path: Path) -> str:
@@ -109,6 +121,11 @@ def make_folders(path: Path) -> None:
     sync(folder.parent for folder in new)
 
 
+def _half_written(path: Path) -> Path:
+    """A new name next to a path for what is not whole yet, which nobody can foresee; remove_left_behind() knows it."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.{os.getpid()}")
+
+
 def passes_on(path: Path) -> bool:
     """Whether what is written there goes elsewhere: to a device, a pipe or an open file (/dev/stdout)."""
     above = path.parent.resolve()
@@ -127,7 +144,7 @@ def whole_file(path: Path, folder: Path | None = None) -> Iterator[Path]:
     if passes_on(path):
         raise UsageError(f"{path}: is there and not a file; give the name of a file to write")
     path = path.parent.resolve() / path.name
-    half_written = (folder or path.parent) / f".{path.name}.{secrets.token_hex(4)}.{os.getpid()}"
+    half_written = _half_written((folder or path.parent) / path.name)
     os.close(os.open(half_written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     try:
         yield half_written
@@ -145,8 +162,7 @@ def whole_files(folder: Path) -> Iterator[Path]:
     all are on the disk; after an error no file there has changed. Raises OSError.
     """
     make_folders(folder)
-    half_written = folder.resolve() / f".files.{os.getpid()}"
-    remove(half_written)
+    half_written = _half_written(folder.resolve() / "files")
     half_written.mkdir()
     try:
         yield half_written
@@ -178,13 +194,12 @@ def remove_left_behind(path: Path) -> None:
 def whole_folder(path: Path) -> Iterator[Path]:
     """The same for a folder that is new, or is there and empty; folders above it are made, and removed after an error.
 
-    What a killed program leaves is hidden (.NAME.PID), and no run to ingest.
+    What a killed program leaves is hidden (.NAME.RANDOM.PID), and no run to ingest.
     """
     above = [folder for folder in path.parents if not folder.exists()]
-    half_written = path.parent / f".{path.name}.{os.getpid()}"
+    half_written = _half_written(path)
     try:
         make_folders(path.parent)
-        remove(half_written)  # of a killed one: in a container process numbers come again
         half_written.mkdir()
         yield half_written
         sync_tree(half_written)

@@ -115,6 +115,15 @@ def test_processes_give_what_one_gives(tmp_path: Path) -> None:
     assert one.equals(two) and one.height == 20
 
 
+def test_a_link_in_the_place_of_a_sweeps_journal_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "theirs").write_text("theirs")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / sweep.JOURNAL).symlink_to(tmp_path / "theirs")
+    with pytest.raises(DdnnTracesError, match="a link, and what it leads to is not appended to"):
+        sweep.sweep({"fusion_bytes": [6_280_000]}, tmp_path / "out")
+    assert (tmp_path / "theirs").read_text() == "theirs"
+
+
 def test_a_cell_that_cannot_be_simulated_says_why_and_leaves_the_others(tmp_path: Path) -> None:
     frame = sweep.sweep({"fusion_bytes": [1000, 6_280_000]}, tmp_path)
     assert frame["iteration_ms"].is_null().to_list() == [True, False]

@@ -337,6 +337,18 @@ def test_a_full_disk_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_too_little_memory_is_no_full_disk(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object, **__: object) -> NoReturn:
+        error = duckdb.OutOfMemoryException("Out of Memory Error: could not allocate block of size 256.0 KiB")
+        raise QueryError(str(error)) from error
+
+    monkeypatch.setattr(checks, "run_checks", failing)
+    with pytest.raises(StorageError, match=r"not enough memory \(Out of Memory.*publish fewer runs") as caught:
+        ddnn_traces.publish(small, tmp_path / "out", **ABOUT)
+    assert "space" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
 #: Publishes into file systems of these sizes (KiB); prints exit code, stderr and what is left of each.
 SMALL_DISKS = """
 import json, subprocess, sys

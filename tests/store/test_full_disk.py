@@ -22,7 +22,7 @@ from ddnn_traces.messages import Messages
 from ddnn_traces.pcap import numba_engine
 from ddnn_traces.pcap.capture_facts import CaptureFacts, ReadOptions
 from ddnn_traces.store import writer
-from ddnn_traces.store.whole_files import no_space
+from ddnn_traces.store.whole_files import no_memory, no_space
 
 pytestmark = pytest.mark.views
 
@@ -168,7 +168,11 @@ def test_views_that_cannot_be_written(
 def test_errors_of_duckdb_that_mean_a_full_disk() -> None:
     unread = duckdb.IOException('IO Error: Cannot open file "part-0.parquet": Permission denied')
     assert [no_space(error) for error in (duckdb.BinderException("Binder Error: x"), unread, None)] == [None] * 3
-    assert no_space(duckdb.OutOfMemoryException("Out of Memory Error: y\nmore of it")) == "Out of Memory Error: y"
+    memory = duckdb.OutOfMemoryException("Out of Memory Error: y\nmore of it")
+    assert (no_space(memory), no_memory(memory)) == (None, "Out of Memory Error: y")
+    for text in ("failed to offload data block of size 256 KiB", "No space left on device"):
+        disk = duckdb.OutOfMemoryException(f"Out of Memory Error: {text}")
+        assert (no_space(disk), no_memory(disk)) == (f"Out of Memory Error: {text}", None)
 
 
 def test_full_disk_before_anything_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -283,6 +283,23 @@ def test_leftovers_are_removed(tmp_path: Path) -> None:
     assert left_beside(tmp_path / "out") == [".other.partial-1", ".out.partial-x"]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [".out.lock", *(f".out.partial-{pid}" for pid in LEFTOVERS.values())],
+    ids=["the lock", *(f"folder of a process: {whose}" for whose in LEFTOVERS)],
+)
+def test_links_in_the_place_of_hidden_files_are_replaced(name: str, tmp_path: Path) -> None:
+    """What another user's link leads to is neither written nor removed."""
+    others = tmp_path / "others"
+    others.mkdir()
+    (others / "file").write_text("theirs")
+    (tmp_path / name).symlink_to(others / "file" if name.endswith("lock") else others)
+    write(tmp_path / "out", "a")
+    assert is_dataset(tmp_path / "out")
+    assert {path.name: path.read_text() for path in others.iterdir()} == {"file": "theirs"}
+    assert not (tmp_path / name).is_symlink()
+
+
 def test_without_locks_leftovers_of_the_living_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", no_locks)
     names = make_leftovers(tmp_path)

@@ -27,7 +27,7 @@ from ddnn_traces.pcap.interface_statistics import OF_FILE
 from ddnn_traces.query.views import hide_progress_bar
 from ddnn_traces.store import schema
 from ddnn_traces.store.parquet import partition
-from ddnn_traces.store.whole_files import no_space
+from ddnn_traces.store.whole_files import no_memory, no_space
 from ddnn_traces.text import sql_literal
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def running(statement: str) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        if no_space(error) or "KeyboardInterrupt" in str(error):
+        if no_space(error) or no_memory(error) or "KeyboardInterrupt" in str(error):
             raise
         raise InternalError(f"{statement}: {str(error).splitlines()[0]}; {REPORT}") from error
 
