@@ -251,6 +251,10 @@ def runs_csv(folder: Path) -> RunsCsv:
     return _parse_runs_csv(path, read_bytes(path, MOST_TABLE, MetadataError))
 
 
+#: Wrong rows of runs.csv that are named one by one; each warning is kept in the dataset, too.
+_MOST_BAD_ROWS = 20
+
+
 @lru_cache(maxsize=2)  # one for all runs of a folder
 def _parse_runs_csv(path: Path, data: bytes) -> RunsCsv:
     lines = csv_lines(data)
@@ -272,6 +276,8 @@ def _parse_runs_csv(path: Path, data: bytes) -> RunsCsv:
             rows[run_id] = {name: _parsed(where, name, text) for name, text in row.items()}
         except MetadataError as error:
             bad.append(f"{path}: line {number}: {error}; the row is not used")
+    if (more := len(bad) - _MOST_BAD_ROWS) > 0:
+        bad[_MOST_BAD_ROWS:] = [f"{path}: {more:,} more rows are wrong and not used"]
     return RunsCsv(rows, tuple(bad), tuple(names), frozenset(named))
 
 

@@ -7,8 +7,11 @@ request that fails, or that gives too few bytes, is repeated. Nothing is kept on
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import io
+import os
+import stat
 import threading
 import time
 from collections import deque
@@ -127,6 +130,10 @@ class LocalFile(io.FileIO):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
+        mode = os.fstat(self.fileno()).st_mode
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):  # it may be there since the folder was listed, and has no end
+            self.close()
+            raise OSError(errno.EINVAL, "a device, no file", str(path))
         self._cost = getattr(_measured, "cost", Cost())
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:

@@ -56,6 +56,13 @@ def bad(top: Path, table: str) -> str:
     return message
 
 
+def test_many_wrong_rows_are_counted(tmp_path: Path) -> None:
+    assert metadata(tmp_path, table="run_id,model\nrun,mlp1\n" + "run,x\n" * 5000).fields["model"] == "mlp1"
+    messages = bad_rows(tmp_path)
+    assert len(messages) == 21
+    assert "4,980 more rows" in messages[-1]
+
+
 # --- the folder's name
 
 

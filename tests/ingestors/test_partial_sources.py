@@ -25,7 +25,7 @@ import ddnn_traces
 from ddnn_traces.errors import CaptureError, MetadataError
 from ddnn_traces.ingestors import pipeline
 from ddnn_traces.messages import Messages
-from ddnn_traces.pcap import numba_engine
+from ddnn_traces.pcap import capture_file, numba_engine
 from ddnn_traces.pcap.capture_facts import CaptureFacts, ReadOptions
 
 
@@ -59,6 +59,27 @@ def test_what_is_left_out_is_named(runs: Path, tmp_path: Path) -> None:
     ]
     assert ingest(f"{runs}/*", out=tmp_path / "dataset")[0] == said[0]
     assert ingest(f"{runs}/one/*", out=tmp_path / "dataset")[0] == said[1]
+
+
+def test_a_capture_that_becomes_a_device_is_not_read(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the folder was listed: /dev/zero has no end."""
+    open_file = capture_file.opened
+
+    def replaced(path: Path) -> object:
+        if path.name == "worker-1.pcap" and not path.is_symlink():
+            path.unlink()
+            path.symlink_to("/dev/zero")
+        return open_file(path)
+
+    monkeypatch.setattr(capture_file, "opened", replaced)
+    said = ingest(runs / "one", out=tmp_path / "dataset")
+    assert any("worker-1.pcap" in line and "a device" in line for line in said)
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        rows = dataset.sql("SELECT capture_id, status FROM captures ORDER BY capture_id").rows()
+    assert rows[0] == ("worker-1.pcap", "corrupt")
+    assert {status for _, status in rows[1:]} == {"complete"}
 
 
 def test_unreadable_file(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
