@@ -136,7 +136,22 @@ def _ask(question: str) -> str:
 @prints_rows()
 @click.option("--jobs", type=click.IntRange(min=1), help="Threads. Default: as many as there are CPUs.")
 @click.option("--fast", is_flag=True, help="Ingest the captures of every tenth run only, at least 3, chosen at random.")
-def verify(release: str | Path, output: RowsOutput, jobs: int | None, fast: bool) -> None:
+@click.option(
+    "--attack",
+    is_flag=True,
+    help="For its publisher: run attacks on the release instead, and print what they recover. Needs --original.",
+)
+@click.option("--original", type=DatasetPath(), metavar="DATASET", help="The dataset that it was published from.")
+@click.option("--key", type=_path, metavar="FILE", help="The key of the release. Default: the one next to it.")
+def verify(
+    release: str | Path,
+    output: RowsOutput,
+    jobs: int | None,
+    fast: bool,
+    attack: bool,
+    original: str | Path | None,
+    key: Path | None,
+) -> None:
     """Prove a release, also a copy from others: checksums, every description by its validator and against the tables,
     ledger and conservation, captures by an ingest, versions. Nothing is fetched. Exit 1 if a check failed.
 
@@ -145,6 +160,16 @@ def verify(release: str | Path, output: RowsOutput, jobs: int | None, fast: bool
     import ddnn_traces
     from ddnn_traces.cli import lines
 
+    if attack != (original is not None) or (key and not attack):
+        raise UsageError(
+            "--attack needs --original DATASET, and its key: what an attack recovers is scored against the real "
+            "values, which only the publisher has; the release's own table is in DATASHEET.md"
+        )
+    if original is not None:
+        from ddnn_traces.release import attacks
+
+        output.emit(attacks.of_release(Path(release), original, key).to_arrow())
+        return
     rows = ddnn_traces.verify(release, jobs, lines.messages().info, fast).to_arrow()
     output.emit(rows)
     found = rows["status"].to_pylist()

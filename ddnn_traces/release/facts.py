@@ -170,7 +170,8 @@ class Release:
     run_id, as in the release. flagged: for each run that failed data checks and was allowed to, the checks and how many
     rows each returned. captures: the cut-down captures and their logs. digest: SHA-256 over what the release holds but
     for its version, date and changelog: equal for equal content. options: all options that shaped it, key left out.
-    samples: the first rows of each table, figure: rows of query pair_volume, both for the card.
+    samples: the first rows of each table, figure: rows of query pair_volume, both for the card. attacks: what an
+    adversary recovers (attacks.Recovered), for the datasheet.
     """
 
     about: About
@@ -186,6 +187,7 @@ class Release:
     options: Mapping[str, Any] = field(default_factory=dict)
     samples: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     figure: Sequence[Mapping[str, Any]] = ()
+    attacks: Sequence[Mapping[str, Any]] = ()
     previous: str | None = None
     digest: str = ""
     format_version: int = FORMAT_VERSION

@@ -482,6 +482,7 @@ class _Publishing:
             options=self.shaped_by,
             samples={table.name: first_rows(data, table) for table in written},
             figure=self._figure(data, scratch),
+            attacks=self._attacks(data, scratch),
             previous=self.previous.about.version if self.previous else None,
         )
 
@@ -489,6 +490,16 @@ class _Publishing:
         """The figure's rows, of the tables as they are written."""
         with checks.with_little_memory(data, [], self.options.threads, scratch / "figure") as release:
             return tuple(release.query("pair_volume", runs=facts.FIGURE_RUNS, hosts=facts.FIGURE_HOSTS).to_dicts())
+
+    def _attacks(self, data: Path, scratch: Path) -> tuple[Mapping[str, Any], ...]:
+        """What an adversary recovers of the tables as they are written; but for what would tell a guess."""
+        from ddnn_traces.release import attacks
+
+        if not {"flows", "hosts", "captures"} <= {source.table for source in self.sources}:
+            return ()
+        with checks.with_little_memory(data, [], self.options.threads, scratch / "attacks") as release:
+            found = attacks.recovered(release, self.dataset, self.anonymiser)
+        return tuple(attacks.as_published(one) for one in found if not one.is_secret)
 
     def _with_version(
         self, release: facts.Release, data: Path, scratch: Path

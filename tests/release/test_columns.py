@@ -16,7 +16,7 @@ from ddnn_traces.release.verify import table_checks
 from ddnn_traces.release.verify.examined import Examined
 from ddnn_traces.store import layout, schema
 
-_MAPPED = {"hash", "size", "clock", "address", "time", "label", "file", "text", "tunnel"}  # by the default options
+_MAPPED = {"hash", "size", "clock", "address", "time", "label", "file", "text", "tunnel", "flow"}  # by the default
 
 
 def test_parquet_and_descriptions_state_the_mapping_of_each_column(release: Path) -> None:

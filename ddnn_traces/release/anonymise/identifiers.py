@@ -366,6 +366,8 @@ _YEAR_S = 31_556_952
 #: Into the past: so far that a run never gets a time that another run of the same years has, and so little that those
 #: from 2004 to 2040 come to lie in 1971 to 2037, which 32 bits of seconds hold with and without a sign.
 _LEAST_YEARS, _MOST_YEARS = 3, 33
+#: So many offsets there are, each as likely.
+OFFSETS = (_MOST_YEARS - _LEAST_YEARS) * _YEAR_S
 _FIRST_S, _END_S = 366 * 86400, 2_145_830_400  # 1971-01-02, 2037-12-31
 
 #: First and last time of each run.
@@ -395,7 +397,7 @@ def time_offset_ns(key: Key, source: str, times: tuple[int, int], windows_ns: Co
             "so that times cannot be shifted; ingest with windows of whole milliseconds, or publish with --times kept"
         )
     purpose = "times" if source in MEASURED else "times of generated runs"
-    seconds = -_LEAST_YEARS * _YEAR_S - key.number(purpose, (_MOST_YEARS - _LEAST_YEARS) * _YEAR_S)
+    seconds = -_LEAST_YEARS * _YEAR_S - key.number(purpose, OFFSETS)
     offset = seconds * SECOND_NS // unit * unit
     first, last = times
     if first + offset >= _FIRST_S * SECOND_NS and last + offset < _END_S * SECOND_NS:

@@ -324,7 +324,8 @@ def datasheet(release: facts.Release) -> str:
         "Preprocessing": _bullets(processed) or "No step is recorded.\n",
         "What was removed": _bullets([*removed, *map(plain, hidden.removed)]),
         "What can still be identified": _answer(about.sensitive, "personal or sensitive information")
-        + _bullets([*map(plain, hidden.remaining)], "\n"),
+        + _bullets([*map(plain, hidden.remaining)], "\n")
+        + _attacks(release),
         "Known inaccuracies": _answer(about.limitations, "limitations") + _inaccuracies(release),
         "Uses": _answer(about.uses, "what the data are for"),
         "Distribution": _distribution(about),
@@ -332,6 +333,21 @@ def datasheet(release: facts.Release) -> str:
     }
     head = f"# Datasheet of {plain(about.title)}, version {plain(about.version)}\n"
     return "\n".join([head, *(f"## {name}\n\n{section}" for name, section in sections.items())])
+
+
+def _attacks(release: facts.Release) -> str:
+    """What the attacks recovered that were run when it was published; '' for none."""
+    rows = [
+        [plain(one["attack"]), plain(one["knows"]), f"{one['n']:,} {plain(one['of'])}",
+         *("-" if one[name] is None else f"{100 * one[name]:.3g}%" for name in ("recovered", "chance"))]
+        for one in release.attacks
+    ]  # fmt: skip
+    head = ("attack", "the adversary knows", "of", "recovered", "by chance")
+    text = (
+        "\nAttacks that the publisher ran on this release, against the real values. A host counts once in each run. By "
+        "chance: one of the run's addresses that are not known.\n\n"
+    )
+    return text + table(head, rows) if rows else ""
 
 
 def _answer(words: str | None, what: str) -> str:
