@@ -319,11 +319,12 @@ def _paths(run: RunInput) -> dict[str, Path]:
 
 
 def _logs(run: RunInput) -> list[Path]:
+    captures = set(run.captures)
     return [
         path
         for folder in run.log_folders
         for path in folder.iterdir()
-        if path not in run.captures
+        if path not in captures
         and not path.name.startswith(".")
         and path.is_file()
         and (path.suffix in _LOG_ENDINGS or is_counter_log(path))
