@@ -297,6 +297,7 @@ def clique(rng: np.random.Generator, workers: int, steps: int = 30) -> tuple[Wir
 
 
 @pytest.mark.parametrize("workers", [3, 4, 5, 6])
+@pytest.mark.long_after(1)
 def test_steps_of_a_clique_that_is_hardly_ever_silent(workers: int, tmp_path: Path) -> None:
     """Pauses of all traffic at once find none: workers begin a step before others have ended the one before."""
     made = {f"seed {seed}": clique(np.random.default_rng(seed), workers) for seed in range(4)}
@@ -331,6 +332,7 @@ def server(
 
 @pytest.mark.parametrize("first_pull", [False, True])
 @pytest.mark.parametrize("workers", [2, 3, 4, 5])
+@pytest.mark.long_after(2)
 def test_an_asynchronous_server_is_known_by_the_traffic(workers: int, first_pull: bool, tmp_path: Path) -> None:
     """Its workers are about as fast as each other, so that rounds of all of them recur, as steps would."""
     runs = {

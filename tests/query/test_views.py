@@ -271,6 +271,7 @@ def hostile_database(file: Path, written: Path) -> None:
         (["sql", "dataset", "FROM ddnn_traces.about"], False),
     ],
 )
+@pytest.mark.long_after(2)
 def test_a_database_file_of_others_is_not_run(
     dataset: Path, tmp_path: Path, arguments: list[str], is_replaced: bool, command: RunCommand
 ) -> None:
