@@ -219,7 +219,7 @@ def _refuse_unknown(option: str, names: Sequence[str], known: Sequence[str]) -> 
 
 def _listed_words(found: Mapping[str, Sequence[str]]) -> str:
     """Unknown words with their places: 'alicenet' (model, name of a run)."""
-    return listed([f"{word!r} ({', '.join(places)})" for word, places in found.items()], _MOST_LISTED)
+    return listed([f"{words.shown(word)!r} ({', '.join(places)})" for word, places in found.items()], _MOST_LISTED)
 
 
 class _Publishing:

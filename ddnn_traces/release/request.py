@@ -138,7 +138,7 @@ def refuse_unknown_words(stated: Mapping[str, Any], allowed: Iterable[str], only
     confirmed = [*allowed, *people, *(word for text in people for word in text.split())]
     known = words.own_words() if only_known else None
     found = [
-        f"{key}: {word}"
+        f"{key}: {words.shown(word)}"
         for key, text in _texts({name: stated[name] for name in _PROSE if name in stated})
         for word in words.unknown_in_prose(text, confirmed, known)
     ]

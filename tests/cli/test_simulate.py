@@ -48,7 +48,8 @@ def test_set_gives_every_key_as_toml_has_it() -> None:
 
 
 def test_a_key_that_one_of_several_jobs_uses_is_a_default_of_all(tmp_path: Path) -> None:
-    text = "seed = 7\niterations = 3\nlayers = 20\nmodel_bytes = 900_000\n[[jobs]]\n[[jobs]]\ncompute_jitter = 0.1\nfirst_host = 2\n"
+    text = "seed = 7\niterations = 3\nlayers = 20\nmodel_bytes = 900_000\n"
+    text += "[[jobs]]\n[[jobs]]\ncompute_jitter = 0.1\nfirst_host = 2\n"
     (tmp_path / "jobs.toml").write_text(text)
     assert [row["run_id"] for row in rows(str(tmp_path / "jobs.toml"))] == ["job-1", "job-2"]
     (tmp_path / "jobs.toml").write_text(text.replace("compute_jitter = 0.1\n", ""))

@@ -31,6 +31,8 @@ _MARK = re.compile(r"[-_. =]")
 _ABSOLUTE = re.compile(r"(?<![\w.~/:])/[\w.+@~-]+/\S*|(?<!\w)[A-Za-z]:\\\S*|~\w\S*")
 #: Of a number without a unit, and of one with a unit.
 _MOST_DIGITS, _MOST_WITH_UNIT = 3, 4
+#: Letters of a service's key.
+_SHORTEST_KEY = 16
 #: No number begins with 0 but 0 and 0.5: 001 is of a list of nodes, 0254 an octal number, 049 a country.
 _PLAIN = re.compile(r"(?:0|[1-9][0-9]*)(?:\.[0-9]{1,3})?")
 
@@ -127,6 +129,11 @@ def _occurrences(text: str, phrases: Iterable[str]) -> Iterator[Span]:
 
 def _within(span: Span, others: Iterable[Span]) -> bool:
     return any(start <= span[0] and span[1] <= end for start, end in others)
+
+
+def shown(word: str) -> str:
+    """An unknown word for a message; of a long one, which may be a key or a token, its start alone."""
+    return word if len(word) < _SHORTEST_KEY else f"{word[:4]}... ({len(word)} letters)"
 
 
 # --- free text of a dataset
