@@ -72,6 +72,7 @@ def test_outputs_are_the_committed_ones(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.long_after(1)
 def test_file_is_as_execute_writes_it(name: str, tmp_path: Path) -> None:
     """No states of a notebook program, no times of execution: a change in the file is a change of what it says."""
     path = FOLDER / f"{name}.ipynb"
@@ -80,6 +81,7 @@ def test_file_is_as_execute_writes_it(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.long_after(1)
 def test_outputs_are_whole_and_hold_nothing_of_the_machine(name: str) -> None:
     notebook = execute.read(FOLDER / f"{name}.ipynb")
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -95,6 +97,7 @@ def test_outputs_are_whole_and_hold_nothing_of_the_machine(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.long_after(1)
 def test_each_cell_of_code_says_its_question(name: str) -> None:
     """Text before it, or another cell of code that it goes on from; links lead to files."""
     cells = execute.read(FOLDER / f"{name}.ipynb").cells

@@ -69,6 +69,7 @@ def test_a_window_suits_the_longest_run(made: Made) -> None:
     assert contents.window_ms >= 1
 
 
+@pytest.mark.long
 def test_of_a_single_run_a_colour_is_a_host_of_windows_and_steps(made: Made) -> None:
     _, contents = made(ONE)
     assert contents.series == ("W1", "W2", "W3", "W4")
@@ -104,6 +105,7 @@ def test_runs_without_logs_and_with_hostile_names_have_tables(tmp_path: Path) ->
     assert "explored_steps" not in str(page.spec(contents))
 
 
+@pytest.mark.long
 def test_a_run_without_packets_has_empty_tables(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "a.pcap").write_bytes(pcap([]))

@@ -613,6 +613,7 @@ def test_the_filter_selects_all_of_the_cut(name: str, tmp_path: Path) -> None:
             assert selected(tmp_path / "cut.pcapng", f"!({done.display_filter})") == 0
 
 
+@pytest.mark.long
 def test_the_filter_selects_the_same_of_the_original(sample: Path, sample_dataset: Dataset, tmp_path: Path) -> None:
     name = "torch-mlp1-sgd-32-gloo-0ms-ring-loss05"
     with ddnn_traces.open(sample_dataset.path, name) as dataset:

@@ -251,6 +251,7 @@ NS = 1_700_000_000_123_456_789
 
 
 @pytest.mark.parametrize("time_ns", [NS, NS // 10**9 * 10**9])
+@pytest.mark.long_after(1)
 def test_a_renamed_folder(runs: Path, out: Path, tmp_path: Path, time_ns: int) -> None:
     """Its tables are those of a new ingest, but for times in whole seconds, by which files are not known."""
     name = "torch-mlp1-sgd-32-gloo-0ms-ring"

@@ -369,6 +369,7 @@ def test_a_run_that_sends_less_than_its_algorithm_must_move(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("source", ["sound", "trained"])
+@pytest.mark.long_after(1)
 def test_what_is_broken_is_found(broken: Any, source: str) -> None:
     problems, unchecked = broken
     expected = {

@@ -86,6 +86,7 @@ def test_times_by_the_wire_are_upper_limits_of_the_logged_ones(measured: Dataset
     assert (round(median, 1), round(most, 1)) == (0.3, 0.7)
 
 
+@pytest.mark.long
 def test_tensorflows_workers_have_phases_from_the_wire(measured: Dataset) -> None:
     """Its chief alone logs. Each worker pulls the model, computes and pushes gradients while the chief waits; where
     one is killed, another takes its place."""

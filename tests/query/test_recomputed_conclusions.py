@@ -190,6 +190,7 @@ def ends_of(windows: tuple[Array, Array], begin: int, until: int, least: float) 
 
 
 @pytest.mark.parametrize("name", ["torchp2p-mlp1-sgd-32-gloo-0ms-ps", "torchp2p-mlp1-sgd-32-gloo-0ms-star"])
+@pytest.mark.long_after(1)
 def test_remaining_times_by_the_logs(sample_dataset: Dataset, name: str) -> None:
     """What is still to send when the last worker has computed; what is in flight is not being sent."""
     run = read_run(SAMPLE / name)

@@ -56,6 +56,7 @@ def false_findings(count: int, unit: str) -> float:
 
 
 @pytest.mark.parametrize("unit", ["cell", "run"])
+@pytest.mark.long_after(1)
 def test_repeats_do_not_make_an_effect_significant(unit: str) -> None:
     """As rows of their own 78% of these terms are significant (fits of before that, this seed)."""
     assert false_findings(20, unit) <= 0.15

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
 from datasets import write_dataset
 
 from ddnn_traces.query.checks import run_checks
@@ -57,6 +58,7 @@ def test_a_host_that_was_not_captured_is_said(tmp_path: Path) -> None:
         assert name.replace("_", " ") in headline
 
 
+@pytest.mark.long
 def test_a_file_that_is_cut_short_is_said(tmp_path: Path) -> None:
     headline, _ = captures_line(tmp_path / "cut", captured=3, status="truncated")
     assert "3 of 3 capture files" in headline
