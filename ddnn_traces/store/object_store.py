@@ -79,6 +79,7 @@ _BUSY = {
     "FSTimeoutError", "HTTPClientError", "ClientPayloadError", "ServerDisconnectedError", "ClientOSError",
     "IncompleteRead", "IncompleteReadError", "ResponseStreamingError",
     "ConnectionLost", "DisconnectError", "SFTPConnectionLost", "SFTPNoConnection", "ChannelOpenError",
+    "NotADirectoryError",  # fsspec's isdir() takes a connection that is lost meanwhile for none
 }  # fmt: skip
 
 
