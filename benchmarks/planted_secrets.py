@@ -37,7 +37,7 @@ from ddnn_traces.errors import LeakError, UsageError
 #: 2026-11-20 06:18:23 UTC, a Friday of ISO week 47 and day 324 of the year.
 START_S = 1_795_155_503
 PROFILES = ("careful", "strict")
-#: Statements of the release; its date is none of the runs'.
+#: Statements of the release; no run has its date.
 ABOUT = {"title": "Runs of training", "licence": "CC-BY-4.0", "creators": ["Ada Lovelace"], "date": "2027-01-31"}
 WORDS = ("framework", "backend", "model", "optimizer", "topology", "congestion_control", "variant")
 

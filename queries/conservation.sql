@@ -216,8 +216,9 @@ WITH thresholds AS (
     FROM hosts AS h
     LEFT JOIN worker_logs AS l ON l.run_id = h.run_id AND l.worker = h.label
     JOIN runs AS r ON r.run_id = h.run_id
+    JOIN topology_words AS t ON regexp_full_match(lower(replace(r.topology, '-', '_')), pattern)
     WHERE (h.run_id, h.host_ip) NOT IN (SELECT (run_id, host_ip) FROM parameter_servers)
-      AND regexp_full_match(lower(r.topology), '.*parameter.?server|ps')
+      AND t.topology IN ('parameter_server', 'sharded_parameter_server')
       AND h.run_id NOT IN (SELECT run_id FROM hosts WHERE role = 'chief')
       AND h.run_id NOT IN (SELECT run_id FROM step_synchrony WHERE is_asynchronous IS NOT NULL)
     GROUP BY h.run_id

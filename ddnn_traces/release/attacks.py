@@ -127,7 +127,8 @@ def of_release(release: Path, original: str | Path, key: Path | None = None) -> 
     known = facts.read(release)
     of_key = known.anonymisation.key_id
     file = key or keys.find(release.resolve().parent, of_key)
-    if file is None or keys.Key(keys.read_secret(file)).id != of_key:
+    held = keys.Key(keys.read_secret(file)) if file else None
+    if file is None or held is None or held.id != of_key:
         raise UsageError(f"{release}: needs the key that it was published with ({of_key}); name its file with --key")
     options = Options(
         **{field.name: known.options[field.name] for field in fields(Options) if field.name in known.options}
@@ -135,20 +136,21 @@ def of_release(release: Path, original: str | Path, key: Path | None = None) -> 
     with Dataset(original) as before, Dataset(release) as after:
         allowed = {word for name in known.run_ids for word in re.split(r"[-_. ]", name)}  # published, so on purpose
         named = leak_scan.words(before, [], options, file, " ".join(request.intended(asdict(known.about)))).runs
-        mapping = Anonymiser(keys.Key(keys.read_secret(file)), options, before, named=named, allowed=allowed)
+        mapping = Anonymiser(held, options, before, named=named, allowed=allowed)
         found = recovered(after, before, mapping)
     if not found:
         raise UsageError(f"{original}: has no run of {release}; name the dataset that it was published from")
-    rows = [{name: value for name, value in vars(one).items() if name != "is_secret"} for one in found]
-    return pl.DataFrame(rows, infer_schema_length=None)
+    return pl.DataFrame(map(_row, found), infer_schema_length=None)
 
 
 def as_published(found: Recovered) -> dict[str, Any]:
     """A row of the table in a release: shares to four digits, so that its bytes do not depend on the machine."""
-    digits = {
-        name: value and float(f"{value:.4g}") for name, value in vars(found).items() if name in ("recovered", "chance")
-    }
-    return {name: digits.get(name, value) for name, value in vars(found).items() if name != "is_secret"}
+    shares = {"recovered": found.recovered, "chance": found.chance}
+    return _row(found) | {name: value and float(f"{value:.4g}") for name, value in shares.items()}
+
+
+def _row(found: Recovered) -> dict[str, Any]:
+    return {name: value for name, value in vars(found).items() if name != "is_secret"}
 
 
 def recovered(release: Dataset, original: Dataset, anonymiser: Anonymiser) -> list[Recovered]:

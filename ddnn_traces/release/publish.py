@@ -257,10 +257,10 @@ class _Publishing:
         self.sources = self._sources()
         self.splits = self._splits()
         if mapping.words == "known" and (
-            strange := sorted({s for s in self.splits.values() if words.unknown(s, (), allowed)})
+            unknown := sorted({s for s in self.splits.values() if words.unknown(s, (), allowed)})
         ):
             raise LeakError(
-                f"split {', '.join(strange)}: in no vocabulary; confirm it with --allow WORD, or give --split NAME=RUN"
+                f"split {', '.join(unknown)}: in no vocabulary; confirm it with --allow WORD, or give --split NAME=RUN"
             )
         self.windows_ns = released_tables.window_lengths(self.sources)
         self.window_ns = released_tables.summed_window(options.window_ms, self.windows_ns)

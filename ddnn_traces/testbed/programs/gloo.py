@@ -365,8 +365,8 @@ class AsyncParameterServer(ParameterServer):
             self.send(answer, rank)
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        size = sum(parameter.numel() for parameter in model.parameters())
-        for rank, shard in zip(range(self.workers, self.hosts), self.shards(torch.empty(size)), strict=True):
+        weights = torch.empty(models.parameters(model))
+        for rank, shard in zip(range(self.workers, self.hosts), self.shards(weights), strict=True):
             dist.recv(shard, rank)
         return model
 
