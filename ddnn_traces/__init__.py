@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddnn_traces import jobs as _jobs
 from ddnn_traces.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ __all__ = [
     "write_packets",
     "write_report",
 ]
+
+_jobs.end_waits_by_interrupts()
 
 
 def __getattr__(name: str) -> Any:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 from small_runs import A, B, ring, write_captures
+from tools import CTRL_C, interrupted_in_its_wait
 
 import ddnn_traces
 from ddnn_traces.errors import DdnnTracesError
@@ -83,3 +86,28 @@ def test_the_options_of_ingest_are_those_of_its_parts() -> None:
 
 def test_type_checkers_find_the_types() -> None:
     assert (Path(ddnn_traces.__file__).parent / "py.typed").is_file()
+
+
+WAITS = """
+import queue, subprocess, threading, ORDER
+
+thread = threading.Thread(target=threading.Event().wait, daemon=True)
+thread.start()
+process = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+try:
+    print("waits", flush=True)
+    WHAT
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.parametrize("order", ["ddnn_traces, polars", "polars, ddnn_traces"])
+@pytest.mark.parametrize(
+    "what", ["threading.Event().wait()", "queue.SimpleQueue().get()", "thread.join()", "process.wait()"]
+)
+def test_an_interrupt_ends_any_wait(order: str, what: str) -> None:
+    """polars' handler of SIGINT, which it sets when it is imported, would let the wait go on."""
+    code = CTRL_C + WAITS.replace("ORDER", order).replace("WHAT", what)
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert interrupted_in_its_wait(process) == ("interrupted\n", None)

@@ -28,6 +28,9 @@ CODE = f"import sys; sys.path.insert(0, {str(Path(ddnn_traces.__file__).parents[
 CODE += "from ddnn_traces.cli import main; main()"
 COMMAND = (sys.executable, "-c", CODE)
 
+#: Ctrl-C switched on: a parent in the background may have switched it off.
+CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+
 RunCommand = Callable[..., subprocess.CompletedProcess[bytes]]
 #: The fixture once of tests/conftest.py.
 Once = Callable[[str, Callable[[Path], object]], Path]
@@ -52,6 +55,20 @@ def run_here(*arguments: str | Path, stdin: bytes = b"") -> subprocess.Completed
     signal.signal(signal.SIGTERM, terminate)
     gc.set_threshold(*threshold)
     return subprocess.CompletedProcess(line, int(ended.value.code or 0), stdout.getvalue(), stderr.getvalue())
+
+
+def interrupted_in_its_wait(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What a process writes (stdout, stderr) after a Ctrl-C in the wait that follows its line "waits"."""
+    assert process.stdout
+    assert process.stdout.readline() == "waits\n"
+    main = Path(f"/proc/{process.pid}/task/{process.pid}/stat")
+    while main.read_text().rpartition(") ")[2][0] != "S":  # before it sleeps, a signal would not have to end a wait
+        pass
+    process.send_signal(signal.SIGINT)
+    try:
+        return process.communicate(timeout=60)
+    finally:
+        process.kill()
 
 
 def lines(stream: bytes) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -42,13 +41,6 @@ def is_quiet() -> bool:
     """Whether the running command was given --quiet."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(_QUIET))
-
-
-def end_waits_by_interrupts() -> None:
-    """Let a Ctrl-C end a wait for threads: the handler that polars sets when it is imported would go on waiting."""
-    import polars  # noqa: F401
-
-    signal.siginterrupt(signal.SIGINT, True)
 
 
 def say(line: str) -> None:

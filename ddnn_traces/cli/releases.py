@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ddnn_traces.cli.arguments import DatasetPath, RowsOutput, complete_runs, prints_rows
-from ddnn_traces.cli.lines import end_waits_by_interrupts, say
+from ddnn_traces.cli.lines import say
 from ddnn_traces.errors import DraftError, UsageError
 from ddnn_traces.text import counted
 
@@ -112,7 +112,6 @@ def publish(dataset: str | None, out: Path | None, template: bool, **options: An
     from ddnn_traces.cli import lines
     from ddnn_traces.release import publish as release
 
-    end_waits_by_interrupts()
     ask = _ask if _is_terminal() else None
     done = release.publish(dataset, out, release.PublishOptions(**options), lines.messages(unit="rows"), ask)
     say(done.message)
@@ -166,7 +165,6 @@ def verify(
             "--attack needs --original DATASET, and its key: what an attack recovers is scored against the real "
             "values, which only the publisher has; the release's own table is in DATASHEET.md"
         )
-    end_waits_by_interrupts()
     if original is not None:
         from ddnn_traces.release import attacks
 

@@ -17,7 +17,7 @@ import packets as p
 import pyarrow.parquet as pq
 import pytest
 from small_runs import A, B, C, counted, ring, sent, sent_by, write_captures
-from tools import CODE, COMMAND, RunCommand, lines
+from tools import CODE, COMMAND, CTRL_C, RunCommand, lines
 
 import ddnn_traces
 from ddnn_traces.store import hashes
@@ -234,6 +234,4 @@ def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def start_with_signals(*arguments: str | Path) -> list[str]:
-    """The command with Ctrl-C switched on: a parent in the background may have switched it off."""
-    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n" + CODE
-    return [sys.executable, "-c", code, *map(str, arguments)]
+    return [sys.executable, "-c", CTRL_C + CODE, *map(str, arguments)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 from small_runs import A, B, C, ring, write_captures
-from tools import RunCommand
+from tools import CODE, CTRL_C, RunCommand, interrupted_in_its_wait
 
 import ddnn_traces
 from ddnn_traces.cli import shell, terminal
@@ -275,6 +277,33 @@ def test_ctrl_c_ends_the_statement_and_not_the_shell(
     monkeypatch.setattr(several, "sql_arrow", interrupt)
     assert shell.Shell(several, None).run("SELECT 1;")
     assert "interrupted" in capsys.readouterr().err
+
+
+#: A command that waits in the main thread, without a limit, after its work.
+WAITS = """
+import threading
+from ddnn_traces.cli import cli
+
+command = cli.commands[sys.argv[1]]
+def work(*args, **options):
+    real(*args, **options)
+    import polars
+    print("waits", flush=True)
+    threading.Event().wait()
+real, command.callback = command.callback, work
+"""
+
+
+@pytest.mark.parametrize("name", ["ingest", "regress", "report"])
+def test_ctrl_c_ends_a_wait_of_any_command(sample: Path, sample_dataset: Dataset, tmp_path: Path, name: str) -> None:
+    source = next(sample.iterdir()) if name == "ingest" else sample_dataset.path
+    of_one_run = ("--run", sample_dataset.run_ids[0]) if name == "report" else ()
+    code = CTRL_C + CODE.replace("\nfrom ddnn_traces.cli", f"\n{WAITS}\nfrom ddnn_traces.cli")
+    call = [sys.executable, "-c", code, name, str(source), "--out", str(tmp_path / "out"), *of_one_run]
+    with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        _, said = interrupted_in_its_wait(process)
+    assert process.returncode == 130
+    assert said.endswith("ddnn-traces: interrupted; no half-written file is left\n") and "Traceback" not in said
 
 
 def test_the_shell_completes_names_and_commands(several: Dataset) -> None:
