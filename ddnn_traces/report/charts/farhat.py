@@ -51,62 +51,65 @@ def packets_over_iterations(frame: pl.DataFrame, markers: pl.DataFrame) -> alt.T
     """
     marks_of = dict(panels.by_run(markers))
     dashes = alt.Scale(domain=["start", "end"], range=[[1, 0], [4, 3]])
+    length = f"{panels.place('length')} ms"
+    windows = panels.rows_chart().transform_calculate(until_ms=f"datum.since_excerpt_ms + {panels.place('length_ms')}")
+    bars = windows.mark_rect(color=style.DARK).encode(
+        x=alt.X("since_excerpt_ms:Q", title=f"time since step {panels.place('step')} began (ms)",
+                scale=alt.Scale(nice=False, zero=False)),
+        x2="until_ms:Q",
+        y=alt.Y("packets:Q", title=f"packets (number in {length})", axis=alt.Axis(labelExpr=style.COUNTS)),
+        y2=alt.datum(0),
+        tooltip=style.tips(
+            ("since_excerpt_ms:Q", f"{length} from (ms)", ".4~f"), ("packets:Q", "packets", ","),
+            ("wire_bytes:Q", "bytes on the wire", ","), ("gbit_per_s:Q", "throughput (Gbit/s)", ".3~g"),
+            style.PANEL_RUN,
+        ),
+    )  # fmt: skip
+    rules = alt.Chart(alt.NamedData(panels.place("marks"))).mark_rule(strokeWidth=1.2).encode(
+        x="at_ms:Q",
+        color=style.kind_color("mark:N", "iteration", {"start": "#009E73", "end": "#D55E00"}),
+        strokeDash=alt.StrokeDash("mark:N", title="iteration", scale=dashes),
+        tooltip=style.tips(
+            ("mark:N", "mark"), ("step:Q", "step"), ("at_ms:Q", "time (ms)", ".4~f"),
+            ("worker:N", "by the log of"), style.PANEL_RUN,
+        ),
+    )  # fmt: skip
+    chart = alt.layer(bars, rules, title=panels.place("title"), width=370, height=110)
+    length_of = dict(frame.select("run_id", "length_ms").iter_rows())
 
-    def panel(run_id: str, run: pl.DataFrame) -> Any:
-        length_ms, marks = run["length_ms"][0], marks_of[run_id]
-        windows = style.run_chart(run_id, run.select("since_excerpt_ms", "packets", "wire_bytes", "gbit_per_s"))
-        windows = windows.transform_calculate(until_ms=f"datum.since_excerpt_ms + {length_ms}")
-        number = f"packets (number in {length_ms:g} ms)"
-        bars = windows.mark_rect(color=style.DARK).encode(
-            x=alt.X("since_excerpt_ms:Q", title=f"time since step {marks['step'][0]} began (ms)",
-                    scale=alt.Scale(nice=False, zero=False)),
-            x2="until_ms:Q",
-            y=alt.Y("packets:Q", title=number, axis=alt.Axis(labelExpr=style.COUNTS)),
-            y2=alt.datum(0),
-            tooltip=style.tips(
-                ("since_excerpt_ms:Q", f"{length_ms:g} ms from (ms)", ".4~f"), ("packets:Q", "packets", ","),
-                ("wire_bytes:Q", "bytes on the wire", ","), ("gbit_per_s:Q", "throughput (Gbit/s)", ".3~g"),
-                style.PANEL_RUN,
-            ),
-        )  # fmt: skip
+    def values(run_id: str, _: pl.DataFrame) -> dict[str, Any]:
+        length_ms, marks = length_of[run_id], marks_of[run_id]
         ends = marks.unpivot(["begin_ms", "end_ms"], index=["step", "worker"], variable_name="mark", value_name="at_ms")
         ends = ends.with_columns(pl.col("mark").replace({"begin_ms": "start", "end_ms": "end"}))
-        rules = style.run_chart(run_id, ends).mark_rule(strokeWidth=1.2).encode(
-            x="at_ms:Q",
-            color=style.kind_color("mark:N", "iteration", {"start": "#009E73", "end": "#D55E00"}),
-            strokeDash=alt.StrokeDash("mark:N", title="iteration", scale=dashes),
-            tooltip=style.tips(
-                ("mark:N", "mark"), ("step:Q", "step"), ("at_ms:Q", "time (ms)", ".4~f"),
-                ("worker:N", "by the log of"), style.PANEL_RUN,
-            ),
-        )  # fmt: skip
         title = style.panel_title(run_id, 400, f"steps by the log of {marks['worker'][0]}")
-        return alt.layer(bars, rules, title=title).properties(width=370, height=110)
+        return {
+            "length_ms": length_ms, "length": f"{length_ms:g}", "step": marks["step"][0], "title": title,
+            "marks": ends,
+        }  # fmt: skip
 
-    return panels.run_panels(frame, panel, 440)
+    shown = frame.select("run_id", "since_excerpt_ms", "packets", "wire_bytes", "gbit_per_s")
+    return panels.alike_panels(shown, chart, values, 440)
 
 
 def _steps_of_share(frame: pl.DataFrame, column: str, title: str, **form: Any) -> alt.TopLevelMixin:
     """The cumulative share of a column's values as steps, one panel a run, all on one scale. form: of the axis."""
     scale = style.positive_scale(frame, [column])
     axis = style.positive_axis(scale, **form)
-
-    def panel(run_id: str, run: pl.DataFrame) -> Any:
-        # a curve begins at zero, where its smallest value is
-        first = run.head(1).with_columns(cumulative_share=pl.lit(0.0))
-        base = style.run_chart(run_id, pl.concat([first, run])).encode(
-            x=alt.X(f"{column}:Q", title=title, scale=scale, axis=axis),
-            y=alt.Y("cumulative_share:Q", title="cumulative share (%)", scale=alt.Scale(domain=[0, 1], nice=False),
-                    axis=alt.Axis(format=".0%")),
-            tooltip=style.tips(
-                (f"{column}:Q", title, ",.7~g"), ("cumulative_share:Q", "at most that", ".3~%"), style.PANEL_RUN
-            ),
-        )  # fmt: skip
-        line = base.mark_line(color=style.DARK, strokeWidth=1.8, interpolate="step-after")
-        points = base.mark_point(color=style.DARK, filled=True, size=14)
-        return alt.layer(line, points, title=style.panel_title(run_id, 240)).properties(width=205, height=120)
-
-    return panels.run_panels(frame, panel, 300)
+    # a curve begins at zero, where its smallest value is
+    first = frame.group_by("run_id", maintain_order=True).head(1).with_columns(cumulative_share=pl.lit(0.0))
+    base = panels.rows_chart().encode(
+        x=alt.X(f"{column}:Q", title=title, scale=scale, axis=axis),
+        y=alt.Y("cumulative_share:Q", title="cumulative share (%)", scale=alt.Scale(domain=[0, 1], nice=False),
+                axis=alt.Axis(format=".0%")),
+        tooltip=style.tips(
+            (f"{column}:Q", title, ",.7~g"), ("cumulative_share:Q", "at most that", ".3~%"), style.PANEL_RUN
+        ),
+    )  # fmt: skip
+    line = base.mark_line(color=style.DARK, strokeWidth=1.8, interpolate="step-after")
+    points = base.mark_point(color=style.DARK, filled=True, size=14)
+    chart = alt.layer(line, points, title=panels.place("title"), width=205, height=120)
+    rows = pl.concat([first.select(frame.columns), frame])
+    return panels.alike_panels(rows, chart, lambda run_id, _: {"title": style.panel_title(run_id, 240)}, 300)
 
 
 @style.chart("Cumulative distribution of the durations of iterations, by run")

@@ -13,7 +13,7 @@ import polars as pl
 
 from ddnn_traces.query import sweep_queries
 from ddnn_traces.report.charts import style
-from ddnn_traces.report.charts.panels import run_panels
+from ddnn_traces.report.charts.panels import alike_panels, place, rows_chart
 from ddnn_traces.store.whole_files import whole_file, whole_files
 from ddnn_traces.text import for_xml
 
@@ -422,21 +422,18 @@ def layer_timeline(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """
     x = alt.X("exchange_start_ms:Q", title="time since the step began (ms)")
     y = alt.Y("layer:Q", title="layer (number from the input on)", scale=alt.Scale(reverse=True, nice=False))
-
-    def panel(run_id: str, rows: pl.DataFrame) -> Any:
-        base = style.run_chart(run_id, rows).encode(
-            y=y,
-            tooltip=style.tips(
-                ("name:N", "layer"), ("gradient_bytes:Q", "bytes", ","), ("computed_ms:Q", "computed (ms)", ",.1f"),
-                ("exchange_start_ms:Q", "exchange from (ms)", ",.1f"), ("exchange_end_ms:Q", "to (ms)", ",.1f"),
-                ("needed_ms:Q", "needed (ms)", ",.1f"), ("slack_ms:Q", "slack (ms)", ",.1f"),
-            ),
-        )  # fmt: skip
-        layers = [
-            base.mark_rule(strokeWidth=2.4, color=style.OKABE_ITO[0]).encode(x=x, x2="exchange_end_ms:Q"),
-            base.mark_tick(orient="vertical", thickness=2, color="#D55E00", size=5).encode(x="needed_ms:Q"),
-            base.mark_tick(orient="vertical", thickness=1, color="#666", size=4).encode(x="computed_ms:Q"),
-        ]
-        return alt.layer(*layers, title=alt.TitleParams(run_id)).properties(width=410, height=230)
-
-    return run_panels(frame, panel, 470)
+    base = rows_chart().encode(
+        y=y,
+        tooltip=style.tips(
+            ("name:N", "layer"), ("gradient_bytes:Q", "bytes", ","), ("computed_ms:Q", "computed (ms)", ",.1f"),
+            ("exchange_start_ms:Q", "exchange from (ms)", ",.1f"), ("exchange_end_ms:Q", "to (ms)", ",.1f"),
+            ("needed_ms:Q", "needed (ms)", ",.1f"), ("slack_ms:Q", "slack (ms)", ",.1f"),
+        ),
+    )  # fmt: skip
+    layers = [
+        base.mark_rule(strokeWidth=2.4, color=style.OKABE_ITO[0]).encode(x=x, x2="exchange_end_ms:Q"),
+        base.mark_tick(orient="vertical", thickness=2, color="#D55E00", size=5).encode(x="needed_ms:Q"),
+        base.mark_tick(orient="vertical", thickness=1, color="#666", size=4).encode(x="computed_ms:Q"),
+    ]
+    chart = alt.layer(*layers, title=place("title"), width=410, height=230)
+    return alike_panels(frame, chart, lambda run_id, _: {"title": run_id}, 470)

@@ -65,19 +65,14 @@ def _body(spec: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in spec.items() if key not in _TOP_LEVEL}
 
 
-def run_panels(frame: pl.DataFrame, panel: Callable[[str, pl.DataFrame], Any], panel_width: int) -> RunPanels:
-    """One chart a run, which `panel` draws."""
-    return RunPanels([panel(run_id, run).to_dict(validate=False) for run_id, run in by_run(frame)], panel_width)
-
-
 def place(name: str) -> Any:
     """Where alike_panels puts a value that differs from run to run."""
     return f"@{name}@"
 
 
-def rows_chart() -> alt.Chart:
-    """A chart of the rows that alike_panels gives each run."""
-    return alt.Chart(alt.NamedData(place("rows")))
+def rows_chart(**look: Any) -> alt.Chart:
+    """A chart of the rows that alike_panels gives each run. look: properties; Altair refuses places in them later."""
+    return alt.Chart(alt.NamedData(place("rows")), **look)
 
 
 def alike_panels(
@@ -86,15 +81,19 @@ def alike_panels(
 ) -> RunPanels:  # fmt: skip
     """One chart a run, all as `chart` of rows_chart(): it is made once, since that takes longer than all else.
 
-    values: of each `place` in the chart, for a run and its rows; `number` is that of the run.
+    values: of each `place` in the chart, for a run and its rows: a frame is a dataset, `number` is that of the run.
     """
     text = json.dumps(chart.to_dict(validate=False))
     specs = []
     for number, (run_id, run) in enumerate(by_run(frame)):
-        rows = f"rows-{number}"
-        spec = json.loads(_filled(text, {**values(run_id, run), "number": str(number), "rows": rows}))
-        spec["transform"] = [{"calculate": quoted(run_id), "as": "run"}, *spec.get("transform", [])]
-        specs.append({**spec, "datasets": {rows: rows_of(run.drop("run_id"))}})
+        own = {"number": str(number), "rows": run.drop("run_id"), **values(run_id, run)}
+        frames = {name: frame for name, frame in own.items() if isinstance(frame, pl.DataFrame)}
+        spec = json.loads(_filled(text, {**own, **{name: f"{name}-{number}" for name in frames}}))
+        with_own_data = spec["layer"] if "layer" in spec and "data" not in spec else [spec]
+        for part in with_own_data:
+            part["transform"] = [{"calculate": quoted(run_id), "as": "run"}, *part.get("transform", [])]
+        datasets = {f"{name}-{number}": rows_of(frame) for name, frame in frames.items()}
+        specs.append({**spec, "datasets": datasets})
     return RunPanels(specs, panel_width)
 
 
@@ -102,14 +101,15 @@ def _filled(text: str, values: Mapping[str, Any]) -> str:
     """A JSON text with the values in their places: in one pass, so that none is taken for a place."""
 
     def fill(found: re.Match[str]) -> str:
-        value = json.dumps(values[found[1] or found[2]])
+        value = values[found[1] or found[2]]
+        value = json.dumps(value.to_dict(validate=False) if isinstance(value, alt.SchemaBase) else value)
         return value if found[1] else value.strip('"')
 
     return re.sub(r'"@(\w+)@"|@(\w+)@', fill, text)
 
 
 def panels(spec: dict[str, Any]) -> list[tuple[str | None, dict[str, Any]]]:
-    """The charts that a specification puts next to each other, each with its run where it is one's (run_chart).
+    """The charts that a specification puts next to each other, each with its run where it is one's (alike_panels).
 
     Each is a specification of its own, with the look and the data that it uses, so that a page can arrange them.
     """
@@ -173,7 +173,7 @@ def _view_names(part: dict[str, Any]) -> Iterator[str]:
 
 
 def _run_of(spec: dict[str, Any]) -> str | None:
-    """The run of a chart that run_chart began."""
+    """The run of a chart of alike_panels."""
     for transform in spec.get("transform", []):
         if transform.get("as") == "run":
             run_id: str = json.loads(transform["calculate"])

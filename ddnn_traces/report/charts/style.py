@@ -19,7 +19,7 @@ import polars.selectors as cs
 import vl_convert
 from altair.utils.schemapi import debug_mode
 
-from ddnn_traces.report.charts.panels import RunPanels, quoted, rows_of
+from ddnn_traces.report.charts.panels import RunPanels, rows_of
 from ddnn_traces.text import for_xml
 
 DARK, PALE, INK = "#0b5394", "#a6c8e4", "#222222"
@@ -45,7 +45,7 @@ BYTES = "replace(format(datum.value, '.6~s'), regexp('([a-zA-Z]?)$'), ' $1B')"
 MEGABYTES = BYTES.replace("datum.value", "datum.value * 1e6")  # the same, of a number of MB
 FONT = "Arial, Liberation Sans, Helvetica, sans-serif"
 
-#: Tooltips of the run: in a chart with a column run_id, and in that of one run (run_chart).
+#: Tooltips of the run: in a chart with a column run_id, and in that of one run (alike_panels).
 RUN, PANEL_RUN = ("run_id:N", "run"), ("run:N", "run")
 
 _P = ParamSpec("_P")
@@ -92,11 +92,6 @@ def data_chart(frame: pl.DataFrame) -> alt.Chart:
     """A chart of the frame's rows."""
     # a tuple, since Altair copies lists with all that is in them, and several times
     return alt.Chart(alt.InlineData(tuple(rows_of(frame))))
-
-
-def run_chart(run_id: str, run: pl.DataFrame) -> alt.Chart:
-    """As data_chart, of one run, with its name as `run` in every row."""
-    return data_chart(run).transform_calculate(run=quoted(run_id))
 
 
 def with_look(chart: alt.TopLevelMixin, description: str) -> alt.TopLevelMixin:

@@ -68,7 +68,7 @@ def topology_graph(frame: pl.DataFrame) -> alt.TopLevelMixin:
         confidence = of[run_id]["confidence"]
         sure = f", confidence {confidence:.0%}" if confidence else ""
         verdict = f"{(of[run_id]['topology'] or 'unknown').replace('_', ' ')}{sure}, {hosts}"
-        return {"side": side, "title": style.panel_title(run_id, side, verdict).to_dict()}
+        return {"side": side, "title": style.panel_title(run_id, side, verdict)}
 
     widest = max(_side(run.filter(kind="host").height) for _, run in panels.by_run(rows))
     return panels.alike_panels(rows, drawing, values, widest + 40)

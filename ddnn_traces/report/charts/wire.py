@@ -31,53 +31,55 @@ def step_boundaries(frame: pl.DataFrame) -> alt.TopLevelMixin:
         alt.Axis(ticks=False, grid=True, labelLimit=120),
     )
 
-    def panel(run_id: str, run: pl.DataFrame) -> Any:
-        sources = run["source"].unique(maintain_order=True).to_list()
-        base = style.run_chart(run_id, run.select("source", "step", "since_start_ms"))
-        return base.mark_tick(thickness=2, size=14, orient="vertical").encode(
-            x=alt.X("since_start_ms:Q", title="time since the first boundary (ms)", axis=ticks),
-            y=alt.Y("source:N", title="source (traffic, log)", scale=alt.Scale(domain=sources), axis=names),
-            color=color,
-            tooltip=style.tips(
-                ("source:N", "source"), ("step:Q", "step"), ("since_start_ms:Q", "end (ms)", ",.1f"), style.PANEL_RUN
-            ),
-        ).properties(
-            width=350, height=style.row_step(len(sources), 18),
-            title=style.panel_title(run_id, 430, None if "traffic" in sources else "no structure in the traffic"),
-        )  # fmt: skip
+    base = panels.rows_chart(width=350, height=panels.place("height"), title=panels.place("title"))
+    chart = base.mark_tick(thickness=2, size=14, orient="vertical").encode(
+        x=alt.X("since_start_ms:Q", title="time since the first boundary (ms)", axis=ticks),
+        y=alt.Y("source:N", title="source (traffic, log)", scale=alt.Scale(domain=panels.place("sources")), axis=names),
+        color=color,
+        tooltip=style.tips(
+            ("source:N", "source"), ("step:Q", "step"), ("since_start_ms:Q", "end (ms)", ",.1f"), style.PANEL_RUN
+        ),
+    )  # fmt: skip
 
-    return panels.run_panels(frame, panel, 480)
+    def values(run_id: str, run: pl.DataFrame) -> dict[str, Any]:
+        sources = run["source"].unique(maintain_order=True).to_list()
+        subtitle = None if "traffic" in sources else "no structure in the traffic"
+        title = style.panel_title(run_id, 430, subtitle)
+        return {"sources": sources, "height": style.row_step(len(sources), 18), "title": title}
+
+    return panels.alike_panels(frame.select("run_id", "source", "step", "since_start_ms"), chart, values, 480)
 
 
 @style.chart("Slack of each worker at the start of communication, by run")
 def straggler_slack(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Mean slack of each worker, and how often it is last, of query straggler_summary; runs without are left out."""
+    shown = frame.drop_nulls("worker").select(
+        "run_id", "worker", "mean_slack_ms", "share_last", "more_often_than_chance", "p_value", "mean_cost_ms",
+        "cost_share", "steps",
+    )  # fmt: skip
+    base = panels.rows_chart().encode(
+        x=alt.X("mean_slack_ms:Q", title="mean slack (ms)"), y=_worker_rows(),
+        tooltip=style.tips(
+            ("worker:N", "worker"), ("mean_slack_ms:Q", "mean slack (ms)", ".3~g"),
+            ("share_last:Q", "last in (share of steps)", ".0%"),
+            ("more_often_than_chance:N", "more often than chance"), ("p_value:Q", "p of the run", ".2~g"),
+            ("mean_cost_ms:Q", "mean cost when last (ms)", ".3~g"),
+            ("cost_share:Q", "cost (share of the run)", ".2~%"), ("steps:Q", "steps"), style.PANEL_RUN,
+        ),
+    )  # fmt: skip
+    bars = base.mark_bar(color=style.DARK, size=13)
+    shares = base.mark_text(align="left", dx=4, fontSize=style.FONT_SIZE, color=style.INK)
+    shares = shares.encode(text=alt.Text("share_last:Q", format=".0%"))
+    layers = alt.layer(bars, shares, title=panels.place("title"), width=340, height=panels.place("height"))
+    costs = dict(frame.select("run_id", "run_cost_share").iter_rows())
 
-    def panel(run_id: str, run: pl.DataFrame) -> Any:
-        shown = run.select(
-            "worker", "mean_slack_ms", "share_last", "more_often_than_chance", "p_value", "mean_cost_ms", "cost_share",
-            "steps",
-        )  # fmt: skip
-        base = style.run_chart(run_id, shown).encode(
-            x=alt.X("mean_slack_ms:Q", title="mean slack (ms)"), y=_worker_rows(),
-            tooltip=style.tips(
-                ("worker:N", "worker"), ("mean_slack_ms:Q", "mean slack (ms)", ".3~g"),
-                ("share_last:Q", "last in (share of steps)", ".0%"),
-                ("more_often_than_chance:N", "more often than chance"), ("p_value:Q", "p of the run", ".2~g"),
-                ("mean_cost_ms:Q", "mean cost when last (ms)", ".3~g"),
-                ("cost_share:Q", "cost (share of the run)", ".2~%"), ("steps:Q", "steps"), style.PANEL_RUN,
-            ),
-        )  # fmt: skip
-        bars = base.mark_bar(color=style.DARK, size=13)
-        shares = base.mark_text(align="left", dx=4, fontSize=style.FONT_SIZE, color=style.INK)
-        shares = shares.encode(text=alt.Text("share_last:Q", format=".0%"))
-        cost = run["run_cost_share"][0]
+    def values(run_id: str, run: pl.DataFrame) -> dict[str, Any]:
         subtitle = "at the bars: part of the steps in which it is last"
-        subtitle += "" if cost is None else f"; all stragglers: {cost:.1%} of the run"
-        layers = alt.layer(bars, shares, title=style.panel_title(run_id, 430, subtitle))
-        return layers.properties(width=340, height=style.row_step(run.height, 18))
+        if costs[run_id] is not None:
+            subtitle += f"; all stragglers: {costs[run_id]:.1%} of the run"
+        return {"height": style.row_step(run.height, 18), "title": style.panel_title(run_id, 430, subtitle)}
 
-    return panels.run_panels(frame.drop_nulls("worker"), panel, 480)
+    return panels.alike_panels(shown, layers, values, 480)
 
 
 def _worker_rows() -> alt.Y:
@@ -87,27 +89,28 @@ def _worker_rows() -> alt.Y:
 @style.chart("Computation, communication and their overlap in a step, by run and worker")
 def overlap_shares(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """How each worker spends a mean step, of query overlap_summary."""
+    keys = ["run_id", "worker", "overlap_share", "measured_by"]
+    parts = frame.unpivot(list(_PARTS), index=keys, variable_name="part", value_name="ms").with_columns(
+        pl.col("part").replace(_PARTS),
+        place=pl.col("part").replace_strict({name: place for place, name in enumerate(_PARTS)}),
+    )
+    base = panels.rows_chart(width=340, height=panels.place("height"), title=panels.place("title"))
+    chart = base.mark_bar(size=13).encode(
+        x=alt.X("ms:Q", title="time of a mean step (ms)", stack="zero"),
+        y=_worker_rows(), order=alt.Order("place:Q"),
+        color=style.kind_color("part:N", None, dict(zip(_PARTS.values(), _PART_COLORS, strict=True))),
+        tooltip=style.tips(
+            ("worker:N", "worker"), ("part:N", "part of the step"), ("ms:Q", "mean (ms)", ".3~g"),
+            ("overlap_share:Q", "bytes during computation", ".2~%"), ("measured_by:N", "measured by"),
+            style.PANEL_RUN,
+        ),
+    )  # fmt: skip
 
-    def panel(run_id: str, run: pl.DataFrame) -> Any:
-        keys = ["worker", "overlap_share", "measured_by"]
-        parts = run.unpivot(list(_PARTS), index=keys, variable_name="part", value_name="ms").with_columns(
-            pl.col("part").replace(_PARTS),
-            place=pl.col("part").replace_strict({name: place for place, name in enumerate(_PARTS)}),
-        )
-        return style.run_chart(run_id, parts.drop_nulls("ms")).mark_bar(size=13).encode(
-            x=alt.X("ms:Q", title="time of a mean step (ms)", stack="zero"),
-            y=_worker_rows(), order=alt.Order("place:Q"),
-            color=style.kind_color("part:N", None, dict(zip(_PARTS.values(), _PART_COLORS, strict=True))),
-            tooltip=style.tips(
-                ("worker:N", "worker"), ("part:N", "part of the step"), ("ms:Q", "mean (ms)", ".3~g"),
-                ("overlap_share:Q", "bytes during computation", ".2~%"), ("measured_by:N", "measured by"),
-                style.PANEL_RUN,
-            ),
-        ).properties(
-            width=340, height=style.row_step(run.height, 18), title=style.panel_title(run_id, 430)
-        )  # fmt: skip
+    def values(run_id: str, run: pl.DataFrame) -> dict[str, Any]:
+        height = style.row_step(run["worker"].n_unique(), 18)
+        return {"height": height, "title": style.panel_title(run_id, 430)}
 
-    return panels.run_panels(frame, panel, 480)
+    return panels.alike_panels(parts.drop_nulls("ms"), chart, values, 480)
 
 
 @style.chart("Bus bandwidth of each step, by elapsed time and while moving, by run")
@@ -115,27 +118,24 @@ def bus_bandwidth(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Bus bandwidth of each step by elapsed time and while moving, of query bus_bandwidth: a row a step."""
     names = {"bus_gbit_per_s": "bus", "moving_bus_gbit_per_s": "bus while moving"}
     colors = dict(zip(names.values(), (style.DARK, style.OKABE_ITO[1]), strict=True))
-    keys = ["step", "algorithm", "measured_by", "exchange_ms", "moving_ms", "algorithm_gbit_per_s"]
-
-    def panel(run_id: str, run: pl.DataFrame) -> Any:
-        rates = run.unpivot(list(names), index=keys, variable_name="rate", value_name="gbit_per_s")
-        rates = rates.with_columns(pl.col("rate").replace(names)).drop_nulls("gbit_per_s")
-        base = style.run_chart(run_id, rates).encode(
-            x=alt.X("step:Q", title="step (number)", axis=alt.Axis(format="d")),
-            y=alt.Y("gbit_per_s:Q", title="rate (Gbit/s)", scale=alt.Scale(zero=True)),
-            color=style.kind_color("rate:N", None, colors),
-            tooltip=style.tips(
-                ("rate:N", "rate of"), ("gbit_per_s:Q", "rate (Gbit/s)", ".4~g"),
-                ("algorithm_gbit_per_s:Q", "algorithm bandwidth (Gbit/s)", ".4~g"),
-                ("exchange_ms:Q", "exchange (ms)", ".4~g"), ("moving_ms:Q", "moving (ms)", ".4~g"),
-                ("measured_by:N", "measured by"), ("algorithm:N", "algorithm"), ("step:Q", "step"),
-                style.PANEL_RUN,
-            ),
-        )  # fmt: skip
-        layers = (base.mark_line(strokeWidth=1.3), base.mark_point(size=12, filled=True))
-        return alt.layer(*layers, title=style.panel_title(run_id, 240)).properties(width=215, height=110)
-
-    return panels.run_panels(frame, panel, 300)
+    keys = ["run_id", "step", "algorithm", "measured_by", "exchange_ms", "moving_ms", "algorithm_gbit_per_s"]
+    rates = frame.unpivot(list(names), index=keys, variable_name="rate", value_name="gbit_per_s")
+    rates = rates.with_columns(pl.col("rate").replace(names)).drop_nulls("gbit_per_s")
+    base = panels.rows_chart().encode(
+        x=alt.X("step:Q", title="step (number)", axis=alt.Axis(format="d")),
+        y=alt.Y("gbit_per_s:Q", title="rate (Gbit/s)", scale=alt.Scale(zero=True)),
+        color=style.kind_color("rate:N", None, colors),
+        tooltip=style.tips(
+            ("rate:N", "rate of"), ("gbit_per_s:Q", "rate (Gbit/s)", ".4~g"),
+            ("algorithm_gbit_per_s:Q", "algorithm bandwidth (Gbit/s)", ".4~g"),
+            ("exchange_ms:Q", "exchange (ms)", ".4~g"), ("moving_ms:Q", "moving (ms)", ".4~g"),
+            ("measured_by:N", "measured by"), ("algorithm:N", "algorithm"), ("step:Q", "step"),
+            style.PANEL_RUN,
+        ),
+    )  # fmt: skip
+    layers = (base.mark_line(strokeWidth=1.3), base.mark_point(size=12, filled=True))
+    chart = alt.layer(*layers, title=panels.place("title"), width=215, height=110)
+    return panels.alike_panels(rates, chart, lambda run_id, _: {"title": style.panel_title(run_id, 240)}, 300)
 
 
 @style.chart("Throughput of each run over time by pair of hosts, with what is sent again marked")
@@ -157,7 +157,7 @@ def run_throughput(frame: pl.DataFrame) -> alt.TopLevelMixin:
 
     def values(run_id: str, run: pl.DataFrame) -> dict[str, Any]:
         return {
-            "title": style.panel_title(run_id, _THROUGHPUT_WIDTH).to_dict(),
+            "title": style.panel_title(run_id, _THROUGHPUT_WIDTH),
             "window": f"{run['window_s'][0]:g} s from (s)",
             "pairs": run.sort("pair_place")["pair"].unique(maintain_order=True).to_list(),
         }

@@ -74,7 +74,7 @@ def _heatmaps(frame: pl.DataFrame, tooltips: tuple[tuple[str, ...], ...]) -> alt
 
     def values(run_id: str, _: pl.DataFrame) -> dict[str, Any]:
         side = step * len(hosts_of[run_id])
-        return {"hosts": hosts_of[run_id], "side": side, "title": style.panel_title(run_id, side + 40).to_dict()}
+        return {"hosts": hosts_of[run_id], "side": side, "title": style.panel_title(run_id, side + 40)}
 
     return panels.alike_panels(frame.drop("src_place", "dst_place"), cells, values, step * most_hosts + 44)
 
@@ -118,29 +118,33 @@ def flow_timeline(frame: pl.DataFrame) -> alt.TopLevelMixin:
     )  # fmt: skip
     longest: Any = frame["flow"].str.len_chars().max() or 0
     width = max(200, min(330, 490 - 6 * longest))  # names take about 6 px a letter
+    base = panels.rows_chart(width=width, height=panels.place("height"), title=panels.place("title"))
+    windows = base.transform_calculate(until_s=f"datum.since_start_s + {panels.place('window_s')}")
+    chart = windows.mark_bar(color=style.DARK, height=8).encode(
+        x=alt.X("since_start_s:Q", title="time since the run's first packet (s)"),
+        x2="until_s:Q",
+        y=alt.Y("flow:N", title="flow (host:port → host:port)", scale=alt.Scale(domain=panels.place("flows")),
+                axis=style.NAMES_AND_GRID),
+        opacity=opacity,
+        tooltip=style.tips(
+            ("flow:N", "flow"), ("since_start_s:Q", f"{panels.place('window')} s from (s)"),
+            ("gbit_per_s:Q", "throughput (Gbit/s)", ".3~g"), ("share_of_peak:Q", "share of the run's peak", ".2~%"),
+            style.PANEL_RUN,
+        ),
+    )  # fmt: skip
+    window_of = dict(frame.select("run_id", "window_s").iter_rows())
 
-    def panel(run_id: str, run: pl.DataFrame) -> Any:
-        window_s = run["window_s"][0]
+    def values(run_id: str, run: pl.DataFrame) -> dict[str, Any]:
+        window_s = window_of[run_id]
         flows = run["flow"].unique(maintain_order=True).to_list()
-        windows = style.run_chart(run_id, run.select("flow", "since_start_s", "gbit_per_s", "share_of_peak"))
-        windows = windows.transform_calculate(until_s=f"datum.since_start_s + {window_s}")
-        return windows.mark_bar(color=style.DARK, height=8).encode(
-            x=alt.X("since_start_s:Q", title="time since the run's first packet (s)"),
-            x2="until_s:Q",
-            y=alt.Y("flow:N", title="flow (host:port → host:port)", scale=alt.Scale(domain=flows),
-                    axis=style.NAMES_AND_GRID),
-            opacity=opacity,
-            tooltip=style.tips(
-                ("flow:N", "flow"), ("since_start_s:Q", f"{window_s:g} s from (s)"),
-                ("gbit_per_s:Q", "throughput (Gbit/s)", ".3~g"), ("share_of_peak:Q", "share of the run's peak", ".2~%"),
-                style.PANEL_RUN,
-            ),
-        ).properties(
-            width=width, height=style.row_step(len(flows), 11),
-            title=style.panel_title(run_id, 400, f"{counted(len(flows), 'flow')}, {window_s:g} s windows"),
-        )  # fmt: skip
+        title = style.panel_title(run_id, 400, f"{counted(len(flows), 'flow')}, {window_s:g} s windows")
+        return {
+            "window_s": window_s, "window": f"{window_s:g}", "flows": flows, "title": title,
+            "height": style.row_step(len(flows), 11),
+        }  # fmt: skip
 
-    return panels.run_panels(frame, panel, 480)
+    shown = frame.select("run_id", "flow", "since_start_s", "gbit_per_s", "share_of_peak")
+    return panels.alike_panels(shown, chart, values, 480)
 
 
 @style.chart("Throughput of each pair of hosts in the run's busiest stretch")
@@ -154,34 +158,44 @@ def pair_throughput(frame: pl.DataFrame) -> alt.TopLevelMixin:
         labelFontSize=style.FONT_SIZE,
         labelPadding=4, labelLimit=130, titleFontSize=style.FONT_SIZE, titleFontWeight="normal", titlePadding=2,
     )  # fmt: skip
+    y = alt.Y("gbit_per_s:Q", axis=None, scale=alt.Scale(domain=[0, panels.place("peak")], nice=False))
+    excerpt = {name: panels.place(name) for name in ("start", "length_ms", "window_ms", "window")}
+    windows = panels.rows_chart(width=225, height=panels.place("height"))
+    chart = _rates(windows, excerpt, y, ("pair:N", "pair"), style.PANEL_RUN).facet(
+        row=alt.Row("pair:N", sort=panels.place("pairs"), header=header), spacing=2, title=panels.place("title")
+    )
+    excerpt_of = {run_id: _excerpt(run, "window_ms") for run_id, run in panels.by_run(frame)}
 
-    def panel(run_id: str, run: pl.DataFrame) -> Any:
+    def values(run_id: str, run: pl.DataFrame) -> dict[str, Any]:
         peak = float(run["gbit_per_s"].max())  # type: ignore[arg-type]
         pairs = run["pair"].unique(maintain_order=True).to_list()
-        windows = style.run_chart(run_id, run.select("pair", "since_excerpt_ms", "gbit_per_s"))
-        y = alt.Y("gbit_per_s:Q", axis=None, scale=alt.Scale(domain=[0, peak], nice=False))
-        names = ("pair:N", "pair"), style.PANEL_RUN
-        rates = _rates(windows, run.row(0, named=True), run["window_ms"][0], y, *names)
-        return rates.properties(width=225, height=max(19, 110 // len(pairs))).facet(
-            row=alt.Row("pair:N", sort=pairs, header=header), spacing=2,
-            title=style.panel_title(run_id, 280, f"full height of a row: {peak:.3g} Gbit/s"),
-        )  # fmt: skip
+        title = style.panel_title(run_id, 280, f"full height of a row: {peak:.3g} Gbit/s")
+        own = {"peak": peak, "pairs": pairs, "height": max(19, 110 // len(pairs)), "title": title}
+        return excerpt_of[run_id] | own
 
-    return panels.run_panels(frame, panel, 320)
+    shown = frame.select("run_id", "pair", "since_excerpt_ms", "gbit_per_s")
+    return panels.alike_panels(shown, chart, values, 320)
+
+
+def _excerpt(rows: pl.DataFrame, window: str) -> dict[str, Any]:
+    """Start, length and windows of an excerpt, whose length is in the column `window`."""
+    first = rows.row(0, named=True)
+    window_ms = first[window]
+    start, length_ms = f"{first['excerpt_start_ms'] / 1e3:g}", first["excerpt_ms"]
+    return {"start": start, "length_ms": length_ms, "window_ms": window_ms, "window": f"{window_ms:g}"}
 
 
 def _rates(
-    windows: alt.Chart, excerpt: dict[str, Any], window_ms: float, y: alt.Y, first: tuple[str, ...],
-    *last: tuple[str, ...],
-) -> alt.Chart:  # fmt: skip
+    windows: alt.Chart, excerpt: dict[str, Any], y: alt.Y, first: tuple[str, ...], *last: tuple[str, ...]
+) -> alt.Chart:
     """Throughput in windows over an excerpt. first, last: tooltips around those of the window."""
-    marks = windows.transform_calculate(until_ms=f"datum.since_excerpt_ms + {window_ms}").mark_rect(color=style.DARK)
-    rates: alt.Chart = marks.encode(
-        x=alt.X("since_excerpt_ms:Q", title=f"time since {excerpt['excerpt_start_ms'] / 1e3:g} s into the run (ms)",
-                scale=alt.Scale(domain=[0, excerpt["excerpt_ms"]], nice=False)),
+    windows = windows.transform_calculate(until_ms=f"datum.since_excerpt_ms + {excerpt['window_ms']}")
+    rates: alt.Chart = windows.mark_rect(color=style.DARK).encode(
+        x=alt.X("since_excerpt_ms:Q", title=f"time since {excerpt['start']} s into the run (ms)",
+                scale=alt.Scale(domain=[0, excerpt["length_ms"]], nice=False)),
         x2="until_ms:Q", y=y, y2=alt.datum(0),
         tooltip=style.tips(
-            first, ("since_excerpt_ms:Q", f"{window_ms:g} ms from (ms)"),
+            first, ("since_excerpt_ms:Q", f"{excerpt['window']} ms from (ms)"),
             ("gbit_per_s:Q", "throughput (Gbit/s)", ".3~g"), *last,
         ),
     )  # fmt: skip
@@ -198,7 +212,7 @@ def batch_pair_excerpt(frame: pl.DataFrame) -> alt.TopLevelMixin:
         y = alt.Y("gbit_per_s:Q", title="throughput (Gbit/s)", scale=alt.Scale(domain=[0, peak]))
         setting = f"{first['model']}, {first['framework_setting']}, {first['pair']}"
         title = alt.Title(f"batch size {first['batch_size']}", subtitle=setting)
-        rates = _rates(windows, first, first["sample_ms"], y, style.RUN)
+        rates = _rates(windows, _excerpt(rows, "sample_ms"), y, style.RUN)
         return rates.properties(width=420, height=110, title=title)
 
     columns = []
