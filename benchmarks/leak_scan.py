@@ -17,7 +17,7 @@ import numpy as np
 
 from ddnn_traces.capture_format import pcap_header
 from ddnn_traces.release import leak_scan
-from ddnn_traces.release.leak_scan.searched_words import address_texts, hardware_texts, interface_id
+from ddnn_traces.release.leak_scan.searched_words import address_texts, guids, hardware_texts, interface_id
 
 PACKETS = 1 << 20
 HOSTS = 12
@@ -34,7 +34,7 @@ def searched_words() -> leak_scan.Words:
         words.numbers.add(int.from_bytes([10, 10, 0, number], "big"))
         hardware = bytes([2, 0, 0, 0, 0, number]) if number % 2 else bytes([0x9C, 0xB6, 0xD0, 0x1A, 0x2B, number])
         words.texts |= dict.fromkeys(hardware_texts(hardware), "a hardware address")
-        words.binary |= dict.fromkeys((hardware, interface_id(hardware)), "a hardware address")
+        words.binary |= dict.fromkeys((hardware, interface_id(hardware), *guids(hardware)), "a hardware address")
         words.texts[f"gpu-node{number:02}"] = "name of a host"
     words.texts |= dict.fromkeys(("erika", "dave", "carola", "athena", "zeus"), "name of a user")
     return words

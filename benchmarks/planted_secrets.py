@@ -2,7 +2,7 @@
 
     python benchmarks/planted_secrets.py                      # all, careful and strict
     python benchmarks/planted_secrets.py --half developed     # the five spellings that the program was developed with
-    python benchmarks/planted_secrets.py --class "node list" --profile strict
+    python benchmarks/planted_secrets.py --class "node list" --profile strict --spellings 1
 
 Each secret is planted wherever a user would have it: the name of the run, every word of run.toml, the name of an
 event, a host's label, the names of a log and a capture, a comment of a pcapng, the output of a scheduler, and the
@@ -591,11 +591,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--half", choices=("developed", "held back", "all"), default="all")
     parser.add_argument("--class", dest="kinds", action="append", choices=list(CLASSES), default=[])
+    parser.add_argument("--spellings", type=int, default=10, help="Of each class, the first ones.")
     parser.add_argument("--profile", dest="profiles", action="append", choices=("open", *PROFILES), default=[])
     parser.add_argument("--places", choices=("runs", "description", "both"), default="both")
     parser.add_argument("--show", action="store_true", help="Also each secret that was published, and where.")
     chosen_options = parser.parse_args()
-    secrets = chosen(chosen_options.half, chosen_options.kinds)
+    first = [secret for number in range(chosen_options.spellings) for secret in corpus()[number::10]]
+    secrets = [secret for secret in chosen(chosen_options.half, chosen_options.kinds) if secret in first]
     profiles = chosen_options.profiles or PROFILES
     published: dict[str, dict[Secret, list[str]]] = {profile: {} for profile in profiles}
     with tempfile.TemporaryDirectory() as folder:
