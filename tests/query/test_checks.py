@@ -346,7 +346,9 @@ def broken(
             partition(folder, table, run).mkdir()
             rows.write_parquet(partition(folder, table, run) / "part-0.parquet")
     found: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
-    with ddnn_traces.open(folder) as dataset:
+    with ddnn_traces.open(folder) as dataset, StoredViews(dataset) as stored:
+        checks.store_inputs(stored)
+        stored.store_inputs("unchecked")
         for check, table in checks.run_checks(dataset).items():
             for row in table.to_pylist():
                 found[row["run_id"]][check].append(row)
