@@ -123,7 +123,7 @@ WITH thresholds AS (
     GROUP BY run_id
 ), unknown_spill AS (
     SELECT run_id, count(*) FILTER (worker IS NULL) AS without_log, count(*) AS all_hosts,
-           run_id IN (SELECT run_id FROM steps WHERE start_source = 'estimated') AS has_estimated_begin
+           run_id IN (SELECT run_id FROM steps WHERE start_source = 'estimated') AS has_estimated_start
     FROM training_spans
     GROUP BY run_id
 ), unlike_directions AS (  -- what an asynchronous worker gets from its servers more than it sends to them: models
@@ -174,7 +174,7 @@ WITH thresholds AS (
            concat_ws('; ',
                CASE WHEN spilled IS NULL THEN 'spill: no flow_windows or no hosts'
                     WHEN without_log > 0 THEN format('spill: {} of {} hosts have no log', without_log, all_hosts) END,
-               CASE WHEN has_estimated_begin THEN 'spill: the begin of the first step is estimated' END,
+               CASE WHEN has_estimated_start THEN 'spill: the start of the first step is estimated' END,
                CASE WHEN startup IS NULL THEN 'start-up in steps: no receiver has equal steps after its first one'
                     WHEN unequal > 0 THEN format('start-up in steps: {} of {} receivers have unequal steps', unequal, receivers) END,
                CASE WHEN repeated IS NULL THEN 'retransmission: only TCP shows it' END,

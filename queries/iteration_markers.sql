@@ -10,7 +10,7 @@
 -- column: worker; label of the worker
 -- column: step
 -- column: epoch
--- column: start_ns ns since the epoch, UTC; start of the step
+-- column: start_ns
 -- column: end_ns ns since the epoch, UTC; its end
 -- column: since_run_ms ms; start of the step since the start of the worker's first step
 -- column: begin_ms ms; start of the step since the start of the excerpt's first step

@@ -126,7 +126,7 @@ def digests_of(path: Path, algorithm: str) -> dict[str, str]:
 
 
 class LocalFile(io.FileIO):
-    """A file of this machine."""
+    """A file of this machine. Raises OSError where it cannot be opened, and for a device."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

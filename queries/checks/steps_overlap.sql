@@ -6,7 +6,7 @@
 -- column: step
 -- column: previous_step; number of the step before
 -- column: previous_end_ns ns since the epoch, UTC; end of the step before
--- column: start_ns ns since the epoch, UTC; start of the step
+-- column: start_ns
 -- column: end_ns ns since the epoch, UTC; its end
 WITH following AS (
     SELECT run_id, worker, step, start_ns, end_ns,

@@ -3,7 +3,7 @@
 The file must also be, byte for byte, what this program makes: nothing is hidden in it. Where another version of the
 program or of DuckDB made it, the definitions alone are compared. A view is SQL from others, which could read any file
 or run without end: none is run. Of a release that another version made, a definition that differs may only read the
-release's tables.
+release's tables. Each check raises WrongError, of which running.py makes a finding.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The files of a release: names, checksums, bag, release.json with the files that it lists, and the version."""
+"""The files of a release: names, checksums, bag, release.json with the files that it lists, and the version.
+
+A check may raise WrongError, of which running.py makes a finding.
+"""
 
 from __future__ import annotations
 

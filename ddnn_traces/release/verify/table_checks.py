@@ -1,4 +1,7 @@
-"""The tables of a release: columns, rows and encoding of the Parquet files, and the data checks on their content."""
+"""The tables of a release: columns, rows and encoding of the Parquet files, and the data checks on their content.
+
+A check may raise WrongError, of which running.py makes a finding.
+"""
 
 from __future__ import annotations
 
