@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import heapq
 import ipaddress
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -59,7 +58,8 @@ def host_offsets(files: Sequence[CaptureFacts], vantages: Sequence[str | None]) 
     hosts = sorted({vantage for vantage in vantages if vantage is not None}, key=_address_order)
     segments = {host: _merge([f for f, v in zip(files, vantages, strict=True) if v == host]) for host in hosts}
     edges: dict[str, dict[str, tuple[int, int | None]]] = {host: {} for host in hosts}
-    for a, b in itertools.combinations(hosts, 2):
+    for i, j in _pairs([segments[host].identity for host in hosts]):
+        a, b = hosts[i], hosts[j]
         found = _pair_offset(segments[a], segments[b], a, b)
         if found is not None:
             edges[a][b] = found
@@ -69,6 +69,24 @@ def host_offsets(files: Sequence[CaptureFacts], vantages: Sequence[str | None]) 
         if host not in offsets and edges[host]:
             offsets.update(_from_reference(host, edges))
     return [offsets.get(vantage) if vantage is not None else None for vantage in vantages]
+
+
+def _pairs(identities: Sequence[Int64Array]) -> list[tuple[int, int]]:
+    """Numbers of the hosts that have a segment in common; of a thousand hosts, most pairs have none."""
+    if not identities:
+        return []
+    identity = np.concatenate(identities)
+    host = np.repeat(np.arange(len(identities)), [part.size for part in identities])
+    order = np.lexsort((host, identity))
+    identity, host = identity[order], host[order]
+    pairs: set[tuple[int, int]] = set()
+    for apart in range(1, len(identities)):  # a segment was captured at two hosts, seldom at more
+        is_same = identity[apart:] == identity[:-apart]
+        if not is_same.any():
+            break
+        found = np.stack([host[:-apart][is_same], host[apart:][is_same]], axis=1)
+        pairs.update((int(a), int(b)) for a, b in np.unique(found, axis=0))
+    return sorted(pairs)
 
 
 def _address_order(address: str) -> tuple[int, int]:

@@ -7,6 +7,7 @@ same facts give the same rows in the same order.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -118,8 +119,8 @@ class RunTables(DescribedTables):
         for file in run.files:  # their columns are in the tables now; of many flows they are 30 MB
             file.flows = file.flows.select(["flow"])
         self._con.register("no_cells", CELLS.empty_table())
-        cells = ["SELECT NULL::INTEGER AS file, * FROM no_cells", *self._rows_of_files("cells")]
-        self._con.execute(f"CREATE TEMP VIEW cells AS {' UNION ALL '.join(cells)}")
+        cells = self._rows_of_files("cells") or "SELECT NULL::INTEGER AS file, * FROM no_cells"
+        self._con.execute(f"CREATE TEMP VIEW cells AS {cells}")
 
     def all_filtered(self) -> int:
         """Number of packets in flows that the filter excludes, where it excludes all of them; else 0."""
@@ -179,7 +180,7 @@ class RunTables(DescribedTables):
         return self._ordered("flow_opcodes", "FROM opcodes")
 
     def _packets_table(self) -> Iterable[pa.RecordBatch]:
-        packets = " UNION ALL ".join(self._rows_of_files("packets"))
+        packets = self._rows_of_files("packets")
         if not packets:
             return rows_of("packets", [])
         return self._ordered("packets", f"FROM ({packets}) JOIN flow_map USING (file, flow) JOIN files USING (file)")
@@ -193,10 +194,10 @@ class RunTables(DescribedTables):
         """The cells of all files merged: they are almost in the order of time."""
         run, arrow = self._run, schema.table("flow_windows").arrow()
         flow_ids = [np.full(file.flows.num_rows, -1, np.int64) for file in run.files]
-        columns = self._con.execute("SELECT file, flow, flow_id FROM flow_map").fetchnumpy()
-        for file, ids in enumerate(flow_ids):
-            mine = columns["file"] == file
-            ids[columns["flow"][mine]] = columns["flow_id"][mine]
+        columns = self._con.execute("SELECT file, flow, flow_id FROM flow_map ORDER BY file").fetchnumpy()
+        begins = np.searchsorted(columns["file"], np.arange(len(flow_ids) + 1))
+        for ids, begin, end in zip(flow_ids, begins, begins[1:], strict=False):
+            ids[columns["flow"][begin:end]] = columns["flow_id"][begin:end]
         cells = [
             CellFile(file.cells, ids, file.cell_lag)
             for file, ids in zip(run.files, flow_ids, strict=True)
@@ -216,14 +217,22 @@ class RunTables(DescribedTables):
     def _step_flows_table(self) -> Iterable[pa.RecordBatch]:
         return self._ordered("step_flows", _sql("step_flows"), {"no_step": NO_STEP})
 
-    def _rows_of_files(self, kind: str) -> list[str]:
-        """SQL of each file's cells or packets with the file's number. The paths are those of scratch files."""
-        return [
-            f"SELECT {number:d}::INTEGER AS file, * "
-            f"FROM read_parquet({sql_literal(str(path))}, hive_partitioning = false)"
-            for number, file in enumerate(self._run.files)
-            if (path := getattr(file, kind)) is not None
-        ]
+    def _rows_of_files(self, kind: str) -> str:
+        """SQL of all files' cells or packets with the files' numbers; "": none has any. The paths are of scratch files.
+
+        One scan of a list of files: a scan for each takes 100 kB.
+        """
+        files = ((number, getattr(file, kind)) for number, file in enumerate(self._run.files))
+        paths = {str(path): number for number, path in files if path is not None}
+        if not paths:
+            return ""
+        numbers = {"filename": list(paths), "file": pa.array(paths.values(), pa.int32())}
+        self._con.register(f"{kind}_files", pa.table(numbers))
+        listed = ", ".join(map(sql_literal, paths))
+        return (
+            f"SELECT file, rows.* EXCLUDE filename FROM {kind}_files JOIN "
+            f"read_parquet([{listed}], filename = true, hive_partitioning = false) AS rows USING (filename)"
+        )
 
 
 def counting_rows(
@@ -351,31 +360,31 @@ class CellFile:
     def rows(self) -> Iterator[Int64Array]:
         """Blocks of (window, flow_id, packets, wire, payload, retransmitted bytes), int64 (6, n); reached: theirs."""
         columns = ["window", "flow", "packets", "wire_bytes", "payload_bytes", "retransmitted_bytes"]
-        with pq.ParquetFile(self.path) as file:
-            for group in range(file.num_row_groups):
+        for group in range(pq.read_metadata(self.path).num_row_groups):
+            with pq.ParquetFile(self.path) as file:  # closed between blocks: those of all captures are read by turns
                 table = file.read_row_group(group, columns=columns, use_threads=False)
-                block = np.stack([table[name].to_numpy().astype(np.int64) for name in columns])
-                self.reached = max(self.reached, int(block[0].max()) - self.lag)
-                block[1] = self.flow_ids[block[1]]
-                yield _chosen(block, block[1] >= 0)
+            block = np.stack([table[name].to_numpy().astype(np.int64) for name in columns])
+            self.reached = max(self.reached, int(block[0].max()) - self.lag)
+            block[1] = self.flow_ids[block[1]]
+            yield _chosen(block, block[1] >= 0)
         self.reached = 2**63 - 1
 
 
 def merge_windows(files: Sequence[CellFile]) -> Iterator[Int64Array]:
     """Sums over the cells of a window and flow, ordered by window and flow_id: int64 (6, n) as CellFile.rows."""
-    readers = [(file, file.rows()) for file in files]
+    readers = [(file.reached, number, file, file.rows()) for number, file in enumerate(files)]
+    heapq.heapify(readers)
     waiting: list[Int64Array] = []
     rows = 0
     while readers:
-        file, blocks = min(readers, key=lambda reader: reader[0].reached)
+        _, number, file, blocks = heapq.heappop(readers)
         block = next(blocks, None)
-        if block is None:
-            readers = [reader for reader in readers if reader[0] is not file]
-        else:
+        if block is not None:
+            heapq.heappush(readers, (file.reached, number, file, blocks))
             waiting.append(block)
             rows += block.shape[1]
         if rows >= _AT_ONCE or not readers:
-            final = min((file.reached for file, _ in readers), default=2**63 - 1)
+            final = readers[0][0] if readers else 2**63 - 1
             held = np.concatenate(waiting, axis=1) if waiting else np.empty((6, 0), np.int64)
             is_final = held[0] < final
             waiting = [_chosen(held, ~is_final)]

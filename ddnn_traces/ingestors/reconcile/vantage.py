@@ -10,6 +10,7 @@ overlap (-i any and -i eth0) captured the same packets.
 
 from __future__ import annotations
 
+import bisect
 import ipaddress
 from collections import Counter
 from collections.abc import Sequence
@@ -79,15 +80,21 @@ def number_series(files: Sequence[CaptureFacts], vantages: Sequence[str | None])
     """Number of the series that each file belongs to: files of one vantage that follow each other are one series.
 
     Each file continues the series of its name (x.pcap, x.pcap1), else the one whose end is nearest to its start, or
-    begins one.
+    begins one. Of thousands that were captured at the same time, each is compared only with those that ended before.
     """
     numbers = [-1] * len(files)
-    ends: dict[str | None, dict[int, CaptureFacts]] = {}  # vantage -> series -> its last file
+    last: dict[int, CaptureFacts] = {}  # the last file of each series
+    ends: dict[str | None, list[tuple[int, int]]] = {}  # vantage -> end and number of each series, by its end
     for i in _in_time(files):
-        series = ends.setdefault(vantages[i], {})
-        gaps = [(*_gap(file, files[i]), number) for number, file in series.items() if _continues(file, files[i])]
-        numbers[i] = min(gaps, default=(i,))[-1]
-        series[numbers[i]] = files[i]
+        series = ends.setdefault(vantages[i], [])
+        begin, end = _span(files[i])
+        ended = series[: bisect.bisect_right(series, OUT_OF_ORDER_SHARE * (end - begin), key=lambda s: s[0] - begin)]
+        gaps = [(*_gap(last[number], files[i]), number) for _, number in ended if _continues(last[number], files[i])]
+        number = numbers[i] = min(gaps, default=(i,))[-1]
+        if number in last:
+            series.remove((_span(last[number])[1], number))
+        last[number] = files[i]
+        bisect.insort(series, (end, number))
     return numbers
 
 
