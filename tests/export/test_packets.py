@@ -515,12 +515,11 @@ def test_an_unknown_step(step: int, tmp_path: Path) -> None:
 def test_runs_without_files(command: RunCommand, process: RunCommand, tmp_path: Path) -> None:
     data = p.pcap(packet.record for packet in ring(A, B))
     assert process("ingest", "-", "--out", "piped", stdin=data).returncode == 0
-    assert command("generate", "scenarios", "--out", "made", "--seed", "1").returncode == 0
-    with ddnn_traces.open(tmp_path / "made") as dataset:
-        synthetic = dataset.run_ids[0]
+    (tmp_path / "jobs.toml").write_text("model_bytes = 9000000\nlayers = 20\n[[jobs]]\n[[jobs]]\nstart_ms = 50\n")
+    assert command("simulate", "run", "jobs.toml", "--out", "made").returncode == 0
     cases: dict[str, tuple[list[str], str]] = {
         "piped": (["piped"], "was read from standard input, so no file is known that has its packets"),
-        "synthetic": (["made", "--run", synthetic], "has no captures (source synthetic)"),
+        "simulated": (["made", "--run", "job-1"], "has no captures (source simulation)"),
         "several": (["made"], "choose one run with --run; made has "),
         "unknown": (["made", "--run", "nothing"], "no run named nothing"),
         "no dataset": (["nowhere"], "no such dataset"),
