@@ -1,0 +1,50 @@
+"""The jobs of a run with their steps and collectives, from its messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ddnn_traces.collectives.irregular import irregular_parts
+from ddnn_traces.collectives.jobs import Steps, find_jobs, steps_of
+from ddnn_traces.collectives.kinds import Collective, collectives
+from ddnn_traces.collectives.phases import parts_of, phases
+from ddnn_traces.collectives.streams import Stream, hosts_of, with_data
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job: its flows, its steps and the collectives of a step in their order."""
+
+    streams: tuple[Stream, ...]
+    steps: Steps
+    collectives: tuple[Collective, ...]
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return tuple(sorted(hosts_of(self.streams)))
+
+
+def infer(streams: Sequence[Stream]) -> list[Job]:
+    """The jobs of a run, the one with most flows first; none where no flow repeats its bytes.
+
+    streams: of the run, with times from its start, ns.
+    """
+    found, left = find_jobs(with_data(streams))
+    jobs = []
+    for job in found:
+        steps = steps_of(job)
+        if steps is None or not len(steps.whole):
+            continue
+        parts = {stream: parts_of(stream, steps) for stream in job}
+        hosts = hosts_of(job)
+        irregular = irregular_parts([stream for stream in left if hosts.issuperset(stream.hosts)], steps)
+        left = [stream for stream in left if stream not in irregular]
+        steps = replace(
+            steps,
+            first=steps.first | dict.fromkeys(irregular, 0.0),
+            size=steps.size | {stream: float(part.stop.max()) for stream, part in irregular.items()},
+        )
+        parts |= irregular
+        jobs.append(Job(tuple(parts), steps, tuple(collectives(steps, parts, phases(steps, parts)))))
+    return jobs

@@ -1,0 +1,97 @@
+"""Flows that send other bytes in each step, such as the all-to-all of a mixture of experts.
+
+They have no period in bytes. Their bursts are counted instead: the silence is looked for that divides most of them into
+equally many bursts in most steps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddnn_traces.collectives.jobs import Steps
+from ddnn_traces.collectives.phases import Parts
+from ddnn_traces.collectives.streams import MS, Array, Stream
+
+_SILENCES = MS * np.array([0.3, 0.5, 0.7, 1, 1.4, 2, 2.8, 4, 5.6, 8, 11, 16])
+_LEAST_SHARE = 0.5  # of flows and steps with as many bursts
+_PRESENCE = 0.8  # share of the steps in which a flow of the job sends
+_LEAST_BYTES = 100  # control messages are no burst
+
+#: Bytes, first and last message of a burst, ns.
+Burst = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class _Division:
+    share: float
+    bursts: int
+    silence: float
+    streams: list[Stream]
+    number: Array
+    times: Array
+
+
+def irregular_parts(streams: Sequence[Stream], steps: Steps) -> dict[Stream, Parts]:
+    """The bursts of a job's flows without a period, as Parts: each has the median bytes of its place in the step."""
+    found = _division(streams, steps)
+    if found is None:
+        return {}
+    parts = {}
+    for stream in found.streams:
+        rows = [
+            (int(number), bursts)
+            for number, low, high in zip(found.number, found.times, found.times[1:], strict=False)
+            if len(bursts := _bursts(stream, low, high, found.silence)) == found.bursts
+        ]
+        if len(rows) >= _LEAST_SHARE * (len(found.times) - 1):
+            size = np.median([[burst[0] for burst in bursts] for _, bursts in rows], axis=0)
+            begin, stop = np.cumsum(size) - size, np.cumsum(size)
+            times = np.array([burst[1:] for _, bursts in rows for burst in bursts])
+            number = np.repeat([number for number, _ in rows], found.bursts)
+            parts[stream] = Parts(
+                number, np.tile(begin, len(rows)), np.tile(stop, len(rows)), times[:, 0], times[:, 1]
+            )
+    return parts
+
+
+def _division(streams: Sequence[Stream], steps: Steps) -> _Division | None:
+    """Steps from the job's first byte to the next one's, or from the last byte before, whichever fits better."""
+    best = None
+    for bounds in (steps.start, steps.idle):
+        times = bounds + 0.05 * MS
+        sending = [s for s in streams if _presence(s, times) >= _PRESENCE]
+        if len(sending) < 2:
+            continue
+        for silence in _SILENCES:
+            counts = Counter(
+                len(_bursts(stream, low, high, silence))
+                for stream in sending
+                for low, high in zip(times, times[1:], strict=False)
+            )
+            bursts, cases = max(((n, c) for n, c in counts.items() if n), key=lambda item: item[1], default=(0, 0))
+            share = cases / counts.total()
+            if bursts and (best is None or share > best.share + 0.02):
+                best = _Division(share, bursts, float(silence), sending, steps.number, times)
+    return best if best is not None and best.share >= _LEAST_SHARE else None
+
+
+def _presence(stream: Stream, times: Array) -> float:
+    return float(np.mean(np.diff(np.searchsorted(stream.first, times)) > 0)) if len(times) > 1 else 0.0
+
+
+def _bursts(stream: Stream, low: float, high: float, silence: float) -> list[Burst]:
+    begin, stop = np.searchsorted(stream.first, [low, high])
+    if begin == stop:
+        return []
+    first, last, size = (values[begin:stop] for values in (stream.first, stream.last, stream.size))
+    cuts = np.flatnonzero(first[1:] - last[:-1] > silence) + 1
+    divided: Iterable[Array] = np.split(np.arange(len(first)), cuts)
+    return [
+        (float(size[same].sum()), float(first[same[0]]), float(last[same[-1]]))
+        for same in divided
+        if size[same].sum() > _LEAST_BYTES
+    ]

@@ -1,0 +1,210 @@
+"""Jobs: flows that take their steps together, and the steps of each job."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddnn_traces.collectives.periods import Period, chain_of, periods
+from ddnn_traces.collectives.streams import MS, Array, Stream, hosts_of
+
+_SAME_TIME = 1.35  # factor between the step times of two flows: medians of loaded hosts
+_FEW_VOTES = 0.2  # of the flows that take a part of a step for the whole
+_MOST_JITTER = 0.15  # of a step, between the steps of two flows of one job: 0.01 to 0.1, of two jobs 0.28 and more
+_CONSTANT = 0.6  # share of flows, and of steps, with constant bytes
+_MOST_STARTS = 200
+_SILENCE = 0.3 * MS
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of a job. first: for each flow, the position where step 0 begins, bytes. size: bytes of its step.
+    number, start: number of each step whose start is seen, and the time of its first message, ns; idle: the time of
+    the last message before it. silence: the median pause before a step, ns. whole: numbers of the steps of which the
+    capture has all bytes."""
+
+    first: dict[Stream, float]
+    size: dict[Stream, float]
+    number: Array
+    start: Array
+    idle: Array
+    silence: float
+    whole: Array
+
+
+Job = dict[Stream, Period]
+
+
+def find_jobs(streams: Sequence[Stream]) -> tuple[list[Job], list[Stream]]:
+    """The jobs by their flows, the largest first, and the flows without a period."""
+    possible = {stream: found for stream in streams if (found := periods(stream))}
+    jobs: list[Job] = []
+    left = set(possible)
+    while left:
+        time = _step_time({stream: possible[stream] for stream in left})
+        if time is None:
+            break
+        alike = {
+            stream: max((p for p in possible[stream] if _near(p.time, time)), key=lambda p: p.score)
+            for stream in possible
+            if stream in left and any(_near(p.time, time) for p in possible[stream])
+        }
+        jobs += _in_phase(alike)
+        left -= alike.keys()
+    jobs = _merged(jobs)
+    known = {stream for job in jobs for stream in job}
+    return jobs, [stream for stream in streams if stream not in known]
+
+
+def _near(time: float, other: float) -> bool:
+    return other / _SAME_TIME <= time <= other * _SAME_TIME
+
+
+def _step_time(possible: dict[Stream, list[Period]]) -> float | None:
+    """The step time that most flows have, ns; None for a flow alone.
+
+    A flow may pause as long within the step: a time is a part of the step where other flows have a multiple of it,
+    which is possible for these, too.
+    """
+    times = {stream: found[0].time for stream, found in possible.items()}
+
+    def votes(time: float) -> int:
+        return sum(_near(other, time) for other in times.values())
+
+    most = max(times.values(), key=votes)
+    count = votes(most)
+    if count < 2:
+        return None
+    time = float(np.median([other for other in times.values() if _near(other, most)]))
+    for longer in sorted(set(times.values())):
+        parts = round(longer / time)
+        if parts < 2 or not _near(parts * time, longer) or votes(longer) < max(2, _FEW_VOTES * count):
+            continue
+        mine = [found for stream, found in possible.items() if _near(times[stream], time)]
+        if sum(any(_near(p.time, longer) for p in found) for found in mine) >= _CONSTANT * len(mine):
+            time = longer
+    return time
+
+
+def _in_phase(alike: Job) -> list[Job]:
+    """Flows whose steps keep their distance in time: average linkage by jitter()."""
+    starts = {stream: stream.first[period.message].astype(float) for stream, period in alike.items()}
+    pairs: dict[frozenset[Stream], float] = {}
+    for one, other in itertools.combinations(alike, 2):
+        step = min(alike[one].time, alike[other].time)
+        pairs[frozenset((one, other))] = jitter(starts[one], starts[other], step)
+    clusters = linked(list(alike), lambda one, other: pairs[frozenset((one, other))], _MOST_JITTER)
+    return [{stream: alike[stream] for stream in cluster} for cluster in clusters]
+
+
+def jitter(one: Array, other: Array, step: float) -> float:
+    """80th percentile of the difference between two series of times, at the shift that fits best; in steps."""
+    one, other = one[:_MOST_STARTS], other[:_MOST_STARTS]
+    padded = np.concatenate([[-np.inf], other, [np.inf]])
+    shifts = (other[None, :] - one[:, None]).ravel()
+    best = 1.0
+    for shift in np.unique(shifts[np.abs(shifts) < step]):
+        moved = one + shift
+        place = np.searchsorted(other, moved)
+        apart = np.minimum(np.abs(padded[place + 1] - moved), np.abs(padded[place] - moved))
+        best = min(best, float(np.quantile(apart, 0.8)) / step)
+    return best
+
+
+def linked(items: list[Stream], distance: Callable[[Stream, Stream], float], limit: float) -> list[list[Stream]]:
+    """Clusters by average linkage, as long as two are nearer than `limit`."""
+    clusters = [[item] for item in items]
+    while len(clusters) > 1:
+        apart = {
+            (i, j): float(np.mean([distance(a, b) for a in clusters[i] for b in clusters[j]]))
+            for i, j in itertools.combinations(range(len(clusters)), 2)
+        }
+        (i, j), least = min(apart.items(), key=lambda item: item[1])
+        if least > limit:
+            break
+        clusters[i] += clusters.pop(j)
+    return clusters
+
+
+def _merged(jobs: list[Job]) -> list[Job]:
+    """Jobs on the same hosts are one where most flows of one send constant bytes in the other's steps."""
+    jobs = sorted(jobs, key=len, reverse=True)
+    for one, other in itertools.permutations(jobs, 2):
+        if len(one) >= len(other) and hosts_of(one) & hosts_of(other):
+            if any(_constant(other, times) >= _CONSTANT for times in _boundaries(one)):
+                rest = [job for job in jobs if job is not one and job is not other]
+                return _merged([{**one, **other}, *rest])
+    return jobs
+
+
+def _boundaries(job: Job) -> list[Array]:
+    """Times between the steps of a job: at the start, in the middle and at the end of its silence."""
+    silences = step_silences(job)
+    if silences is None:
+        longest = max(job, key=lambda stream: job[stream].silence * len(job[stream].step))
+        return [longest.first[job[longest].message].astype(float)]
+    _, start, idle = silences
+    return [start, (start + idle) / 2, idle + 0.1 * (start - idle)]
+
+
+def _constant(job: Job, times: Array) -> float:
+    """Share of a job's flows that send constant bytes between most of these times."""
+    constant = 0
+    for stream in job:
+        sent = np.diff(stream.position_at(times))
+        usual = float(np.median(sent))
+        alike = np.abs(sent - usual) <= max(300.0, 0.02 * usual)
+        constant += usual > 0 and float(np.mean(alike)) >= _CONSTANT
+    return constant / len(job)
+
+
+def step_silences(job: Job) -> tuple[Array, Array, Array] | None:
+    """The longest silence of all flows that recurs with the sum of their steps' bytes: number of each step, the time
+    of its first message and of the last one before it, ns. None where there is none."""
+    first = np.concatenate([stream.first for stream in job])
+    order = np.argsort(first, kind="stable")
+    first = first[order]
+    last = np.maximum.accumulate(np.concatenate([stream.last for stream in job])[order])
+    size = np.concatenate([stream.size for stream in job])[order]
+    before = np.cumsum(size) - size
+    silence = first[1:] - last[:-1]
+    behind = np.flatnonzero(silence > _SILENCE) + 1
+    if not len(behind):
+        return None
+    step = sum(period.size for period in job.values())
+    slack = max(min(400.0 * len(job), 0.05 * step), 0.002 * step)
+    found = chain_of(before[behind].astype(float), silence[behind - 1].astype(float), step, slack, even=False)
+    if found is None:
+        return None
+    at = behind[found[0]]
+    return found[1], first[at].astype(float), last[at - 1].astype(float)
+
+
+def steps_of(job: Job) -> Steps | None:
+    """The steps of a job; None where its flows have no common silence."""
+    silences = step_silences(job)
+    if silences is None:
+        return None
+    number, start, idle = silences
+    first, size = {}, {}
+    for stream, period in job.items():
+        at = stream.position_at(start)
+        seen = float(np.median(np.diff(at) / np.diff(number)))
+        size[stream] = seen if abs(seen / period.size - 1) < 0.02 else period.size
+        first[stream] = float(np.median(at - number * size[stream]))
+    return Steps(first, size, number, start, idle, float(np.median(start - idle)), _whole(job, first, size, number))
+
+
+def _whole(job: Job, first: dict[Stream, float], size: dict[Stream, float], number: Array) -> Array:
+    """Numbers of the steps of which most flows have all bytes."""
+    found = []
+    for step in range(-2, int(number[-1]) + 2):
+        complete = [
+            first[s] + (step + 0.02) * size[s] >= s.start[0] and s.end >= first[s] + (step + 0.98) * size[s] for s in job
+        ]
+        if np.mean(complete) >= 0.8:
+            found.append(step)
+    return np.array(found, int)

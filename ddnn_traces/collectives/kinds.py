@@ -1,0 +1,326 @@
+"""Which collectives the phases of a step are: their kind, hosts and bytes.
+
+Sources: the volumes of rings are those of Patarasuk and Yuan 2009 (each host sends 2 (N-1)/N S in an all-reduce, half
+of that in an all-gather or a reduce-scatter); the double binary tree is NCCL's.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ddnn_traces.collectives import shapes
+from ddnn_traces.collectives.jobs import Steps
+from ddnn_traces.collectives.phases import Parts, Phase, measured, merge
+from ddnn_traces.collectives.streams import Array, Stream, header_bytes
+
+_EQUAL = 0.02  # of the bytes of two flows
+_UNEQUAL_BYTES = 350.0  # control messages
+_SAME_LENGTH = 0.04  # of the messages of two phases
+_NEAR_PHASES = 5  # so far a fragment of a phase is looked for
+_MESSAGE = 0.003  # of a phase's bytes, between two messages of one length
+_EXACT = 5e-4  # of the bytes, for a sum of messages
+_SEEN = 0.2  # of the messages of a length, so many have known ends
+_HALVES = ("all_gather", "reduce_scatter")
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A collective of a step. kind: all_reduce, all_gather, reduce_scatter, all_to_all or send; kind_or: what else the
+    same traffic could be. algorithm: ring, rings, double_binary_tree, direct. hosts: in the order of a ring, else sorted;
+    of a send, sender and receiver. tensor_bytes: as nccl-tests' size; of an all-to-all what a host has for all, on
+    average. evidence: why. phases: those that it is made of."""
+
+    kind: str
+    kind_or: str | None
+    algorithm: str
+    hosts: tuple[str, ...]
+    tensor_bytes: float
+    evidence: str
+    phases: tuple[Phase, ...]
+    #: Rings over the same hosts, or trees, that are one communicator's channels.
+    channel: int = 0
+
+
+def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]) -> list[Collective]:
+    """The collectives of a step, in the order in which they begin."""
+    header = 2 * header_bytes(steps.first)  # of a message, and of the answer to it on the flow's other use
+    of_rings: dict[frozenset[str], list[Phase]] = defaultdict(list)
+    result: list[Collective] = []
+    for phase in _completed(found, steps, parts):
+        streams = list(phase.spans)
+        if shapes.is_ring(streams):
+            of_rings[phase.hosts].append(phase)
+        elif len({s.hosts for s in streams}) == len(streams) and shapes.is_all_to_all(streams):
+            result.append(_all_to_all(phase, header))
+        elif _balanced(phase) and (trees := shapes.double_tree(streams)):
+            result += [_tree(phase, channel) for channel in range(len(trees))]
+        elif _balanced(phase) and (orders := shapes.rings(streams)):
+            result += [_one_of_rings(phase, order, channel) for channel, order in enumerate(orders)]
+        else:
+            result += _sends(phase, steps, parts)
+    for phases in of_rings.values():
+        result += _of_ring(phases, header)
+    return sorted(_divided_sends(result), key=lambda collective: collective.phases[0].order)
+
+
+def _balanced(phase: Phase) -> bool:
+    sizes = [stop - begin for begin, stop in phase.spans.values()]
+    return max(sizes) - min(sizes) <= max(_EQUAL * max(sizes), _UNEQUAL_BYTES)
+
+
+def _completed(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> list[Phase]:
+    """Phases; a ring whose flows carry unequal bytes has taken what a phase nearby has of some of its flows."""
+    left = list(found)
+    place = 0
+    while place < len(left):
+        phase = left[place]
+        if len(phase.hosts) >= 3 and shapes.is_ring(list(phase.spans)) and not _balanced(phase):
+            near = [*range(place + 1, place + 1 + _NEAR_PHASES), *range(place - 1, place - 1 - _NEAR_PHASES, -1)]
+            for other in near:
+                if 0 <= other < len(left) and left[other].spans.keys() < phase.spans.keys():
+                    spans = dict(phase.spans)
+                    merge(spans, left[other].spans)
+                    left[place] = measured(spans, steps, parts) or phase
+                    del left[other]
+                    place -= other < place
+                    break
+        place += 1
+    return left
+
+
+# Rings
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A phase of a ring. messages: of each flow, as whole rounds of the ring where they are nearly that."""
+
+    phase: Phase
+    messages: int
+
+    @property
+    def length(self) -> float:
+        """Of a message, bytes."""
+        return self.phase.bytes / self.messages
+
+
+def _of_ring(phases: Sequence[Phase], header: float) -> list[Collective]:
+    """The collectives of the rings over the same hosts, in either direction."""
+    size = len(phases[0].hosts)
+    runs = list(_runs(phases, size))
+    halves = [_grouped(run, [size - 1, 2 * (size - 1), 4 * (size - 1)]) for run in runs]
+    if all(halves):
+        parts = sorted((part for run in halves for part in run or []), key=lambda part: part[0].phase.order)
+        volumes = [_volume(part, header) for part in parts]
+        if (roles := sharded(volumes)) is not None:
+            return [_half(part, *role, size) for part, role in zip(parts, roles, strict=True)]
+    result = []
+    for run in runs:
+        lengths = [_lengths(piece.phase, size) for piece in run]
+        if all(lengths):
+            for piece, several in zip(run, lengths, strict=True):
+                result += [_all_reduce([piece], count * (one - header), size, "lengths") for count, one in several or []]
+            continue
+        groups = _grouped(run, [4 * (size - 1), 2 * (size - 1), size - 1]) or [run]
+        for group in groups:
+            rounds = sum(piece.messages for piece in group)
+            if rounds == size - 1 and size > 2:
+                result.append(_half(group, "all_gather", _volume(group, header), size, sure=False))
+            else:
+                result.append(_all_reduce(group, _volume(group, header), size, "rounds"))
+    return result
+
+
+def _volume(pieces: Sequence[_Piece], header: float) -> float:
+    """Data bytes of a flow."""
+    return sum(piece.phase.bytes - header * piece.messages for piece in pieces)
+
+
+def _runs(phases: Sequence[Phase], size: int) -> Iterator[list[_Piece]]:
+    """Phases one after the other in one direction whose messages have one length."""
+    directions: dict[frozenset[tuple[str, str]], list[Phase]] = defaultdict(list)
+    for phase in phases:
+        directions[frozenset(stream.hosts for stream in phase.spans)].append(phase)
+    for direction in directions.values():
+        run: list[_Piece] = []
+        for phase in direction:
+            piece = _Piece(phase, _rounds(phase.messages, size))
+            if run and not _alike(run[-1], piece, size):
+                yield _of_two(run, size)
+                run = []
+            run.append(piece)
+        yield _of_two(run, size)
+
+
+def _rounds(messages: float, size: int) -> int:
+    """Messages of a flow, as a multiple of N-1 where they are nearly one: ends that are not seen are missing."""
+    count = max(1, round(messages))
+    rounds = max(1, round(count / (size - 1))) * (size - 1)
+    return rounds if size > 2 and abs(count - rounds) <= 0.2 * rounds else count
+
+
+def _alike(one: _Piece, other: _Piece, size: int) -> bool:
+    if size == 2:  # every number of messages is a multiple of one
+        return abs(one.phase.bytes / other.phase.bytes - 1) < _SAME_LENGTH
+    return abs(one.length / other.length - 1) < _SAME_LENGTH
+
+
+def _of_two(run: list[_Piece], size: int) -> list[_Piece]:
+    """Of two hosts, the least power of two that all phases of a run have."""
+    if size > 2:
+        return run
+    least = 2 ** int(np.log2(min(piece.messages for piece in run)))
+    return [replace(piece, messages=least) for piece in run]
+
+
+def _grouped(run: Sequence[_Piece], sizes: Sequence[int]) -> list[list[_Piece]] | None:
+    """The phases in groups of as many messages, by the first of these sizes that fits; None where none does."""
+    ends = np.cumsum([piece.messages for piece in run]).tolist()
+    for size in sizes:
+        if ends[-1] % size == 0 and set(range(size, ends[-1] + 1, size)) <= set(ends):
+            places = [0, *(ends.index(end) + 1 for end in range(size, ends[-1] + 1, size))]
+            return [list(run[low:high]) for low, high in itertools.pairwise(places)]
+    return None
+
+
+def sharded(volumes: Sequence[float]) -> list[tuple[str, float]] | None:
+    """The kinds of a fully sharded step, and the volume of the all-gather of each; None where it is another one.
+
+    Each shard is gathered twice, for the forward and the backward pass, and its gradients are scattered behind: its
+    volume is there three times. gloo's reduce-scatter is an all-reduce, of twice the volume.
+    """
+    shards: list[float] = []
+    member: list[tuple[int, bool]] = []
+
+    def same(one: float, other: float) -> bool:
+        return abs(one - other) <= max(0.03 * one, 100.0)
+
+    for volume in volumes:
+        known = [(i, same(2 * s, volume)) for i, s in enumerate(shards) if same(s, volume) or same(2 * s, volume)]
+        member.append(known[0] if known else (len(shards), False))
+        if not known:
+            shards.append(volume)
+    if len(volumes) != 3 * len(shards):
+        return None
+    roles: list[tuple[str, float]] = [("all_gather", volume) for volume in volumes]
+    for index, shard in enumerate(shards):
+        places = [place for place, (i, _) in enumerate(member) if i == index]
+        doubled = [place for place in places if member[place][1]]
+        if len(places) != 3 or len(doubled) > 1:
+            return None
+        scattered = doubled[0] if doubled else places[-1]
+        roles[scattered] = ("reduce_scatter", shard if doubled else volumes[scattered])
+    return roles
+
+
+def _lengths(phase: Phase, size: int) -> list[tuple[int, float]] | None:
+    """All-reduces without a pause between them, by the lengths of their messages: number and bytes of these.
+
+    None where one length explains the phase, or where none does.
+    """
+    if size < 3:
+        return None
+    seen = [(count, one) for count, one in _usual(phase.lengths, phase.bytes)
+            if count >= _SEEN * (size - 1) * phase.cases]  # fmt: skip
+    best: tuple[int, list[tuple[int, float]]] | None = None
+    for several in (1, 2, 3):
+        for chosen in itertools.combinations(seen, several):
+            for counts in itertools.product((2 * (size - 1), 4 * (size - 1)), repeat=several):
+                total = sum(count * one for count, (_, one) in zip(counts, chosen, strict=True))
+                explained = sum(count for count, _ in chosen)
+                if abs(total / phase.bytes - 1) < _EXACT and (best is None or explained > 1.2 * best[0]):
+                    best = explained, [(count, one) for count, (_, one) in zip(counts, chosen, strict=True)]
+    return best[1] if best and len(best[1]) > 1 else None
+
+
+def _usual(lengths: Array, total: float) -> list[tuple[int, float]]:
+    """The most frequent lengths of messages: how often, and bytes."""
+    slack = max(200.0, _MESSAGE * total)
+    left, found = np.sort(lengths[lengths > max(300.0, _MESSAGE * total)]), []
+    while len(left) and len(found) < 4:
+        count = np.searchsorted(left, left + slack) - np.arange(len(left))
+        place = int(np.argmax(count))
+        if count[place] < 4:
+            break
+        same = slice(place, place + int(count[place]))
+        found.append((int(count[place]), float(np.median(left[same]))))
+        left = np.delete(left, same)
+    return found
+
+
+def _all_reduce(pieces: Sequence[_Piece], volume: float, size: int, by: str) -> Collective:
+    phases = tuple(piece.phase for piece in pieces)
+    rounds = sum(piece.messages for piece in pieces)
+    evidence = {
+        "rounds": f"{rounds} messages on each of {size} flows, in {len(pieces)} phases",
+        "lengths": f"messages of one of several lengths on each of {size} flows, without a pause",
+    }[by]
+    halves = "two all_gather or reduce_scatter"
+    order = tuple(shapes.order_of(list(phases[0].spans)))
+    return Collective("all_reduce", halves, "ring", order, volume * size / (2 * (size - 1)), evidence, phases)
+
+
+def _half(pieces: Sequence[_Piece], kind: str, volume: float, size: int, sure: bool = True) -> Collective:
+    phases = tuple(piece.phase for piece in pieces)
+    order = tuple(shapes.order_of(list(phases[0].spans)))
+    if sure:
+        evidence = "each volume is there three times in the step: two all_gather and a reduce_scatter of a shard"
+        return Collective(kind, None, "ring", order, volume * size / (size - 1), evidence, phases)
+    evidence = f"{size - 1} messages on each of {size} flows"
+    return Collective(kind, "reduce_scatter", "ring", order, volume * size / (size - 1), evidence, phases)
+
+
+# Other shapes
+
+
+def _all_to_all(phase: Phase, header: float) -> Collective:
+    hosts = tuple(sorted(phase.hosts))
+    sent = sum(stop - begin for begin, stop in phase.spans.values()) / len(hosts) - (len(hosts) - 1) * header
+    tensor = sent * len(hosts) / (len(hosts) - 1)
+    evidence = f"{len(phase.spans)} flows between {len(hosts)} hosts"
+    return Collective("all_to_all", "all_gather, sent directly", "direct", hosts, tensor, evidence, (phase,))
+
+
+def _tree(phase: Phase, channel: int) -> Collective:
+    hosts = tuple(sorted(phase.hosts))
+    evidence = f"two trees over {len(hosts)} hosts, each host a leaf of one"
+    return Collective("all_reduce", None, "double_binary_tree", hosts, phase.bytes, evidence, (phase,), channel)
+
+
+def _one_of_rings(phase: Phase, order: Sequence[str], channel: int) -> Collective:
+    size = len(order)
+    evidence = f"{len(phase.spans) // size} rings over {size} hosts at once"
+    tensor = phase.bytes * size / (2 * (size - 1))
+    return Collective("all_reduce", None, "rings", tuple(order), tensor, evidence, (phase,), channel)
+
+
+def _sends(phase: Phase, steps: Steps, parts: dict[Stream, Parts]) -> list[Collective]:
+    result = []
+    for stream, span in phase.spans.items():
+        own = measured({stream: span}, steps, parts)
+        if own is not None:
+            result.append(Collective("send", None, "direct", stream.hosts, own.bytes, "one flow", (own,)))
+    return result
+
+
+def _divided_sends(found: Sequence[Collective]) -> list[Collective]:
+    """Sends of a flow have one size: what has a multiple of it is several, what has less than half is a rest."""
+    by_flow: dict[Stream, list[Collective]] = defaultdict(list)
+    for collective in found:
+        if collective.kind == "send":
+            by_flow[next(iter(collective.phases[0].spans))].append(collective)
+    result = [collective for collective in found if collective.kind != "send"]
+    for sends in by_flow.values():
+        usual = float(np.median([send.tensor_bytes for send in sends]))
+        for send in sends:
+            several = round(send.tensor_bytes / usual)
+            if several > 1 and abs(send.tensor_bytes / usual - several) < 0.05 * several:
+                result += [replace(send, tensor_bytes=usual)] * several
+            elif send.tensor_bytes >= 0.5 * usual:
+                result.append(send)
+    return result

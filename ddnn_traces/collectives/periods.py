@@ -1,0 +1,129 @@
+"""The period of a flow in bytes: training sends the same bytes in each step, whatever time it takes.
+
+A silence of a flow that recurs after the same number of bytes is a place in the step. Noise does not recur in bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddnn_traces.collectives.streams import MS, Array, Stream
+
+_SILENCE = 1 * MS
+_MOST_SILENCES = 400  # the longest of the first ones; the effort grows with their square
+_FIRST_SILENCES = 4000
+_MOST_CANDIDATES = 60
+_MOST_STARTS = 40  # silences of the first steps, the longest, that are tried
+_LEAST_STEPS = 5
+_LEAST_PRESENCE = 0.6  # share of the steps that have the silence
+_MOST_SPREAD = 8.0  # 90th over 10th percentile of a silence's length over the steps
+_NEARLY_BEST = 0.8  # of the best score: the shortest such period is the period, its multiples score as well
+_POSSIBLE = 0.5
+
+
+@dataclass(frozen=True)
+class Period:
+    """A recurrence of a flow's silences. size: bytes of a step. score: share of the silences' weight that recurs, 0 to 1.
+    message: indices of the messages behind the silence, one a step; step: number of each, from 0. silence: its
+    median length, ns. time: median time of a step, ns."""
+
+    size: float
+    score: float
+    message: Array
+    step: Array
+    silence: float
+    time: float
+
+
+def tolerance(size: float) -> float:
+    """Bytes by which a place in a step differs from one step to the next: control messages before or behind it."""
+    return max(200.0, 5e-4 * size)
+
+
+def periods(stream: Stream) -> list[Period]:
+    """Possible periods of a flow, the shortest first; the first is the likely one, if any."""
+    silence = stream.first[1:] - stream.last[:-1]
+    behind = np.flatnonzero(silence > _SILENCE)[:_FIRST_SILENCES] + 1
+    if len(behind) > _MOST_SILENCES:
+        behind = np.sort(behind[np.argsort(silence[behind - 1])[-_MOST_SILENCES:]])
+    if len(behind) < _LEAST_STEPS - 1:
+        return []
+    places, lengths = stream.start[behind].astype(float), silence[behind - 1].astype(float)
+    found = []
+    for size in _distances(places, np.log1p(lengths / MS)):
+        if (chain := chain_of(places, lengths, size, tolerance(size))) is not None:
+            message = behind[chain[0]]
+            time = float(np.median(np.diff(stream.first[message]) / np.diff(chain[1])))
+            score = _score(places, np.log1p(lengths / MS), size)
+            found.append(Period(size, score, message, chain[1], float(np.median(lengths[chain[0]])), time))
+    best = max((period.score for period in found), default=0.0)
+    likely = min((p for p in found if p.score >= _NEARLY_BEST * best), key=lambda p: p.size, default=None)
+    rest = sorted((p for p in found if p is not likely and p.score >= _POSSIBLE * best), key=lambda p: p.size)
+    return [] if likely is None else [likely, *rest]
+
+
+def _distances(places: Array, weights: Array) -> list[float]:
+    """Distances in bytes between silences of like length, those of the greatest weight first."""
+    first, second = np.triu_indices(len(places), 1)
+    distance = places[second] - places[first]
+    low, high = np.minimum(weights[first], weights[second]), np.maximum(weights[first], weights[second])
+    usable = (distance > 500) & (distance < (places[-1] - places[0]) / (_LEAST_STEPS - 2))
+    order = np.argsort(distance[usable], kind="stable")
+    distance, weight = distance[usable][order], (low * low / high)[usable][order]
+    slack = np.maximum(200.0, 5e-4 * distance)
+    above = np.searchsorted(distance, distance + slack, "right")
+    below = np.searchsorted(distance, distance - slack, "left")
+    total = np.concatenate([[0.0], np.cumsum(weight)])
+    sums = total[above] - total[below]
+    taken, found = np.zeros(len(distance), bool), []
+    for place in np.argsort(-sums, kind="stable"):
+        if not taken[place]:
+            found.append(float(np.median(distance[below[place] : above[place]])))
+            taken[below[place] : above[place]] = True
+            if len(found) == _MOST_CANDIDATES:
+                break
+    return found
+
+
+def _score(places: Array, weights: Array, size: float) -> float:
+    """sum of w min(w/w', w'/w) over sum of w, for silences with a partner at their place + size."""
+    slack, total, possible = tolerance(size), 0.0, 0.0
+    below, above = (np.searchsorted(places, places + size + side) for side in (-slack, slack))
+    for place in np.flatnonzero(places + size <= places[-1] + slack):
+        possible += weights[place]
+        if above[place] > below[place]:
+            ratio = weights[below[place] : above[place]] / weights[place]
+            total += weights[place] * float(np.max(np.minimum(ratio, 1 / ratio)))
+    return total / possible if possible else 0.0
+
+
+def chain_of(places: Array, lengths: Array, size: float, slack: float, even: bool = True) -> tuple[Array, Array] | None:
+    """The silences, one a step of `size` bytes, that are the longest and in most steps; None where no such exist.
+
+    Returns their indices and the number of each one's step. even: demand that their lengths are alike.
+    """
+    best, found = -1.0, None
+    begin = np.flatnonzero(places < places[0] + 1.5 * size)
+    for first in np.sort(begin[np.argsort(-lengths[begin], kind="stable")[:_MOST_STARTS]]):
+        chain, steps, at = [int(first)], [0], float(places[first])
+        last = int((places[-1] + slack - at) // size)
+        if not _LEAST_STEPS - 1 <= last < len(places) / _LEAST_PRESENCE:
+            continue
+        for step in range(1, last + 1):
+            low, high = np.searchsorted(places, [at + size - slack, at + size + slack])
+            if high > low:
+                chain.append(int(low + np.argmax(lengths[low:high])))
+                steps.append(step)
+                at = float(places[chain[-1]])
+            else:
+                at += size
+        presence = len(chain) / (last + 1)
+        if len(chain) < _LEAST_STEPS or presence < _LEAST_PRESENCE:
+            continue
+        short, long = np.quantile(lengths[chain], [0.1, 0.9])
+        value = float(np.median(np.log1p(lengths[chain] / MS))) * presence
+        if (not even or long <= _MOST_SPREAD * short) and value > best:
+            best, found = value, (np.array(chain), np.array(steps))
+    return found

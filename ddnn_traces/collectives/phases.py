@@ -1,0 +1,216 @@
+"""What the hosts of a job do one after the other in a step, cut where they pause at the same bytes.
+
+A host that has finished a collective begins the next one behind a pause. The pause is at the same byte of each of its
+flows in most steps, which no other silence is. Phases of two hosts that share bytes of a flow are one, so groups of
+hosts that do not wait for each other come apart. No pause of all hosts is needed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddnn_traces.collectives.jobs import Steps
+from ddnn_traces.collectives.streams import MS, Array, Stream, concatenated, groups, hosts_of
+
+_PAUSE = 0.2 * MS
+_SAME_BYTES = 300.0  # control messages before or behind a pause
+_LEAST_PRESENCE = 0.6  # share of the steps that have the pause
+_DATA_SHARE = 0.15  # of the largest flow of a phase: the others carry only control messages
+_LEAST_BYTES = 500.0
+_SAME_END = 60.0
+_LEAST_ENDS = 0.5  # share of the steps in which a message ends there
+_MOST_STEPS = 200  # for the template of a step; the times of all are taken
+
+#: Bytes of each flow, from and to, counted from the start of the step.
+Spans = dict[Stream, tuple[float, float]]
+
+
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """A part of a step. spans: bytes of each flow with data. start, end: first and last message in each step, ns, by
+    its number. order: median start, ns since the step's. messages: messages of each flow in it, by their ends. lengths:
+    of messages whose both ends are known, bytes; cases: number of flows times steps that they are from."""
+
+    spans: Spans
+    start: dict[int, float]
+    end: dict[int, float]
+    order: float
+    messages: float
+    lengths: Array
+    cases: int
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        return hosts_of(self.spans)
+
+    @property
+    def bytes(self) -> float:
+        """Median over the flows."""
+        return float(np.median([stop - begin for begin, stop in self.spans.values()]))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Messages of a flow by step: number of the step, first and last byte in it, times of first and last packet."""
+
+    step: Array
+    begin: Array
+    stop: Array
+    first: Array
+    last: Array
+
+
+def phases(steps: Steps, parts: dict[Stream, Parts]) -> list[Phase]:
+    """The phases of a job's step, in the order in which they begin."""
+    whole = steps.whole[:_MOST_STEPS]
+    first = {host: _of_host(host, steps, parts, whole) for host in sorted(hosts_of(steps.first))}
+    found = [_phase(spans, steps, parts, whole) for spans in _joined(first)]
+    return sorted((phase for phase in found if phase is not None), key=lambda phase: phase.order)
+
+
+def parts_of(stream: Stream, steps: Steps) -> Parts:
+    """The messages of a flow by step; one that reaches into the next step is divided."""
+    size = steps.size[stream]
+    begin = stream.start - steps.first[stream]
+    slack = min(_SAME_BYTES, 0.01 * size)
+    step = np.floor((begin + slack) / size)
+    until = np.maximum(np.ceil((begin + stream.size - slack) / size), step + 1)
+    copies = np.minimum(until - step, 1000).astype(int)
+    each = np.repeat(np.arange(len(step)), copies)
+    number = step[each] + np.arange(len(each)) - np.repeat(np.cumsum(copies) - copies, copies)
+    low = np.where(number == step[each], begin[each] - number * size, 0.0)
+    high = np.minimum(begin[each] + stream.size[each] - number * size, size + slack)
+    return Parts(number.astype(int), low, high, stream.first[each].astype(float), stream.last[each].astype(float))
+
+
+def _of_host(host: str, steps: Steps, parts: dict[Stream, Parts], whole: Array) -> list[Spans]:
+    """The phases of a host: the bytes of its flows between its pauses."""
+    own = [stream for stream in steps.first if host in stream.hosts]
+    bounds = [np.zeros(len(own)), *_pauses(own, parts, whole), np.array([steps.size[stream] for stream in own])]
+    found = []
+    for low, high in zip(bounds, bounds[1:], strict=False):
+        spans = {s: (a, b) for s, a, b in zip(own, low, high, strict=True) if b - a > 64}
+        if spans:
+            found.append(spans)
+    return found
+
+
+def _pauses(own: list[Stream], parts: dict[Stream, Parts], whole: Array) -> list[Array]:
+    """The bytes of each flow at the pauses of a host that recur in most steps."""
+    step = concatenated([parts[stream].step for stream in own], int)
+    first = concatenated([parts[stream].first for stream in own])
+    last = concatenated([parts[stream].last for stream in own])
+    stop = concatenated([parts[stream].stop for stream in own])
+    flow = np.repeat(np.arange(len(own)), [len(parts[stream].step) for stream in own])
+    order = np.lexsort((first, step))
+    order = order[np.isin(step[order], whole)]
+    step, first, last, stop, flow = (values[order] for values in (step, first, last, stop, flow))
+    if not len(step):
+        return []
+    begins = np.flatnonzero(np.diff(step, prepend=step[0] - 1))
+    cuts, at = [], []
+    for low, high in zip(begins, [*begins[1:], len(step)], strict=True):
+        busy = np.maximum.accumulate(last[low:high])
+        behind = low + 1 + np.flatnonzero(first[low + 1 : high] - busy[:-1] > _PAUSE)
+        if len(behind):
+            done = np.zeros((len(behind), len(own)))
+            for index in range(len(own)):
+                sent = np.maximum.accumulate(np.where(flow[low:high] == index, stop[low:high], 0.0))
+                done[:, index] = sent[behind - low - 1]
+            cuts.append(done)
+            at.append(step[behind])
+    if not cuts:
+        return []
+    bytes_, steps = np.concatenate(cuts), np.concatenate(at)
+    order = np.argsort(bytes_.sum(axis=1), kind="stable")
+    bytes_, steps = bytes_[order], steps[order]
+    apart = np.concatenate([[0.0], np.cumsum(np.max(np.abs(np.diff(bytes_, axis=0)), axis=1) > _SAME_BYTES)])
+    found = []
+    for same in groups(apart, 0.5):
+        if len(np.unique(steps[same])) >= _LEAST_PRESENCE * len(whole):
+            found.append(np.median(bytes_[same], axis=0))
+    return found
+
+
+def _joined(of_hosts: dict[str, list[Spans]]) -> list[Spans]:
+    """Phases of hosts that share bytes of a flow as one: the classes of this relation."""
+    all_spans = [spans for found in of_hosts.values() for spans in found]
+    root = list(range(len(all_spans)))
+
+    def find(index: int) -> int:
+        while root[index] != index:
+            root[index] = root[root[index]]
+            index = root[index]
+        return index
+
+    by_flow: dict[Stream, list[int]] = defaultdict(list)
+    for index, spans in enumerate(all_spans):
+        for stream in spans:
+            by_flow[stream].append(index)
+    for stream, indices in by_flow.items():
+        for place, one in enumerate(indices):
+            for other in indices[place + 1 :]:
+                (low, high), (begin, stop) = all_spans[one][stream], all_spans[other][stream]
+                if min(high, stop) - max(low, begin) > _SAME_BYTES:
+                    root[find(one)] = find(other)
+    joined: dict[int, Spans] = defaultdict(dict)
+    for index, spans in enumerate(all_spans):
+        merge(joined[find(index)], spans)
+    return list(joined.values())
+
+
+def merge(spans: Spans, more: Spans) -> None:
+    """Add the bytes of other spans."""
+    for stream, (begin, stop) in more.items():
+        low, high = spans.get(stream, (begin, stop))
+        spans[stream] = (min(low, begin), max(high, stop))
+
+
+def _phase(spans: Spans, steps: Steps, parts: dict[Stream, Parts], whole: Array) -> Phase | None:
+    """A phase with its times and messages; None where it has only control messages."""
+    most = max(stop - begin for begin, stop in spans.values())
+    with_data = {s: b for s, b in spans.items() if b[1] - b[0] > max(_DATA_SHARE * most, _LEAST_BYTES)}
+    return measured(with_data, steps, parts, whole) if with_data else None
+
+
+def measured(spans: Spans, steps: Steps, parts: dict[Stream, Parts], whole: Array | None = None) -> Phase | None:
+    """The times and messages of these bytes; None where no message is in them."""
+    whole = steps.whole[:_MOST_STEPS] if whole is None else whole
+    start: dict[int, float] = {}
+    end: dict[int, float] = {}
+    for stream, (begin, stop) in spans.items():
+        part = parts[stream]
+        inside = np.minimum(part.stop, stop) - np.maximum(part.begin, begin) > 0.5 * (part.stop - part.begin)
+        inside &= np.isin(part.step, steps.whole)
+        for step, first, last in zip(part.step[inside], part.first[inside], part.last[inside], strict=True):
+            start[int(step)] = min(start.get(int(step), first), first)
+            end[int(step)] = max(end.get(int(step), last), last)
+    if not start:
+        return None
+    begins = dict(zip(steps.number.tolist(), steps.start, strict=True))
+    order = float(np.median([start[step] - begins[step] for step in start if step in begins] or [0.0]))
+    counts, lengths = [], []
+    for stream, span in spans.items():
+        count, seen = _messages(stream, span, steps, whole)
+        counts.append(count)
+        lengths.append(seen)
+    return Phase(spans, start, end, order, float(np.median(counts)), concatenated(lengths), len(whole) * len(spans))
+
+
+def _messages(stream: Stream, span: tuple[float, float], steps: Steps, whole: Array) -> tuple[int, Array]:
+    """Places in a span at which a message of a flow ends in most steps, and lengths of messages."""
+    begins = steps.first[stream] + whole * steps.size[stream]
+    low = np.searchsorted(stream.ends, begins + span[0] + 100, "right")
+    high = np.searchsorted(stream.ends, begins + span[1] + 200, "right")
+    before = np.searchsorted(stream.ends, begins + span[0] - 200, "right")
+    places = concatenated([stream.ends[a:b] - begin for a, b, begin in zip(low, high, begins, strict=True)])
+    numbers = np.repeat(whole, high - low)
+    order = np.argsort(places, kind="stable")
+    places, numbers = places[order], numbers[order]
+    count = sum(len(np.unique(numbers[same])) >= _LEAST_ENDS * len(whole) for same in groups(places, _SAME_END))
+    lengths = concatenated([np.diff(stream.ends[a:b]) for a, b in zip(before, high, strict=True)])
+    return count, lengths

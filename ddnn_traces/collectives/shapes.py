@@ -1,0 +1,118 @@
+"""The pattern of a phase, as a graph of its flows."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+
+from ddnn_traces.collectives.streams import Stream, hosts_of
+
+_MOST_TRIES = 20_000  # of the searches for cycles and trees
+
+Tree = tuple[tuple[str, str], ...]
+
+
+def is_ring(streams: Sequence[Stream]) -> bool:
+    """Whether each host sends to one other, and all are on one cycle; of two hosts, whether both send."""
+    following = {stream.src: stream.dst for stream in streams}
+    if len(following) != len(streams) or len(streams) < 2 or set(following) != set(following.values()):
+        return False
+    return len(order_of(streams)) == len(following)
+
+
+def order_of(streams: Sequence[Stream]) -> list[str]:
+    """The hosts of a ring in the order of sending, from the least."""
+    following = {stream.src: stream.dst for stream in streams}
+    order = [min(following)]
+    while (host := following[order[-1]]) not in order:
+        order.append(host)
+    return order
+
+
+def rings(streams: Sequence[Stream]) -> list[list[str]] | None:
+    """The orders of several rings over all hosts that use each flow once; None where there are none.
+
+    Of several ways to divide the flows into rings, the first is taken.
+    """
+    hosts = hosts_of(streams)
+    channels, rest = divmod(len(streams), len(hosts))
+    sends, receives = Counter(s.src for s in streams), Counter(s.dst for s in streams)
+    if rest or channels < 2 or len(hosts) < 3 or {*sends.values(), *receives.values()} != {channels}:
+        return None
+    tries = [0]
+
+    def cycles(path: list[Stream], used: frozenset[Stream]) -> Iterator[list[Stream]]:
+        tries[0] += 1
+        if tries[0] > _MOST_TRIES:
+            return
+        host = path[-1].dst if path else start
+        if len(path) == len(hosts):
+            if host == start:
+                yield list(path)
+            return
+        visited = {start, *(stream.dst for stream in path)}
+        for stream in of_host[host]:
+            if stream not in used and (stream.dst not in visited or len(path) == len(hosts) - 1):
+                yield from cycles([*path, stream], used | {stream})
+
+    def divide(left: int, used: frozenset[Stream]) -> list[list[Stream]] | None:
+        if not left:
+            return []
+        for cycle in cycles([], used):
+            if (others := divide(left - 1, used | set(cycle))) is not None:
+                return [cycle, *others]
+        return None
+
+    start = min(hosts)
+    of_host: dict[str, list[Stream]] = defaultdict(list)
+    for stream in streams:
+        of_host[stream.src].append(stream)
+    found = divide(channels, frozenset())
+    return None if found is None else [order_of(cycle) for cycle in found]
+
+
+def is_all_to_all(streams: Sequence[Stream]) -> bool:
+    """Whether nine of ten pairs of at least three hosts send to each other."""
+    hosts = hosts_of(streams)
+    return len(hosts) >= 3 and len({s.hosts for s in streams}) >= 0.9 * len(hosts) * (len(hosts) - 1)
+
+
+def double_tree(streams: Sequence[Stream]) -> tuple[Tree, Tree] | None:
+    """Two spanning trees, each edge both ways, in which every host is a leaf of one and none has more than three
+    neighbours in one: NCCL's double binary tree (ncclGetDtree). None where the flows are not of this kind."""
+    hosts = hosts_of(streams)
+    flows = Counter(tuple(sorted(stream.hosts)) for stream in streams)
+    if len(hosts) < 4 or flows.total() != 4 * (len(hosts) - 1) or any(count % 2 for count in flows.values()):
+        return None
+    edges = [edge for edge, count in sorted(flows.items()) for _ in range(count // 2)]
+    tries = [0]
+
+    def divide(place: int, trees: tuple[Tree, Tree]) -> tuple[Tree, Tree] | None:
+        tries[0] += 1
+        if tries[0] > _MOST_TRIES:
+            return None
+        if place == len(edges):
+            return trees if _complement(trees, hosts) else None
+        for index in (0, 1) if place else (0,):
+            tree = trees[index]
+            if len(tree) < len(hosts) - 1 and not _connected(tree, edges[place]):
+                longer = (*tree, edges[place])
+                if found := divide(place + 1, (longer, trees[1]) if index == 0 else (trees[0], longer)):
+                    return found
+        return None
+
+    return divide(0, ((), ()))
+
+
+def _connected(tree: Tree, edge: tuple[str, str]) -> bool:
+    reached, added = {edge[0]}, True
+    while added:
+        new = {host for pair in tree for host in pair if reached & set(pair)} - reached
+        reached |= new
+        added = bool(new)
+    return edge[1] in reached
+
+
+def _complement(trees: tuple[Tree, Tree], hosts: frozenset[str]) -> bool:
+    degrees = [Counter(host for edge in tree for host in edge) for tree in trees]
+    return all(min(d[host] for d in degrees) == 1 and max(d[host] for d in degrees) <= 3 for host in hosts)

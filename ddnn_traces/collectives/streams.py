@@ -1,0 +1,80 @@
+"""What hosts wrote to each other: the messages of each flow, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+MS = 1_000_000  # ns
+
+_SMALL = 64  # bytes: gloo's headers have 48, and no data of training is as small
+_LEAST_BYTES = 10_000
+_LEAST_SHARE = 0.002  # of the largest flow
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """The messages of a flow, in the order of the stream.
+
+    start: first byte of each, counted from the flow's first data byte. size: bytes. first, last: times of its first and
+    last packet, ns. ends: positions where a message certainly ends, by an opcode or a short segment.
+    """
+
+    flow_id: int
+    src: str
+    dst: str
+    start: Array
+    size: Array
+    first: Array
+    last: Array
+    ends: Array
+
+    @property
+    def hosts(self) -> tuple[str, str]:
+        return self.src, self.dst
+
+    @property
+    def end(self) -> float:
+        """Position behind the last byte."""
+        return float(self.start[-1] + self.size[-1])
+
+    def position_at(self, times: Array) -> Array:
+        """Position behind the last message that began before each time, bytes."""
+        ends = np.concatenate([self.start[:1], self.start + self.size])
+        return ends[np.searchsorted(self.first, times, "left")]
+
+
+def with_data(streams: Iterable[Stream]) -> list[Stream]:
+    """The streams that carry data of training: not those of control messages alone."""
+    found = [(int(stream.size[stream.size > _SMALL].sum()), stream) for stream in streams]
+    least = max([_LEAST_BYTES, *(_LEAST_SHARE * size for size, _ in found)])
+    return [stream for size, stream in found if size >= least]
+
+
+def header_bytes(streams: Iterable[Stream]) -> float:
+    """Bytes of the header of each message: the size of most small messages, 0 where they have none in common."""
+    small = np.concatenate([np.zeros(0, int), *(stream.size[stream.size <= _SMALL] for stream in streams)])
+    if not len(small):
+        return 0.0
+    sizes, counts = np.unique(small, return_counts=True)
+    most = int(np.argmax(counts))
+    return float(sizes[most]) if counts[most] > max(20, len(small) / 2) else 0.0
+
+
+def hosts_of(streams: Iterable[Stream]) -> frozenset[str]:
+    return frozenset(host for stream in streams for host in stream.hosts)
+
+
+def groups(values: Array, gap: float) -> list[Array]:
+    """Indices of sorted values, divided where one is more than `gap` above the one before."""
+    return np.split(np.arange(len(values)), np.flatnonzero(np.diff(values) > gap) + 1) if len(values) else []
+
+
+def concatenated(arrays: Sequence[Array], dtype: Any = float) -> Array:
+    return np.concatenate([np.zeros(0, dtype), *arrays])
