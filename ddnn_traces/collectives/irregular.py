@@ -6,6 +6,7 @@ equally many bursts in most steps.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -52,9 +53,7 @@ def irregular_parts(streams: Sequence[Stream], steps: Steps) -> dict[Stream, Par
             begin, stop = np.cumsum(size) - size, np.cumsum(size)
             times = np.array([burst[1:] for _, bursts in rows for burst in bursts])
             number = np.repeat([number for number, _ in rows], found.bursts)
-            parts[stream] = Parts(
-                number, np.tile(begin, len(rows)), np.tile(stop, len(rows)), times[:, 0], times[:, 1]
-            )
+            parts[stream] = Parts(number, np.tile(begin, len(rows)), np.tile(stop, len(rows)), times[:, 0], times[:, 1])
     return parts
 
 
@@ -70,7 +69,7 @@ def _division(streams: Sequence[Stream], steps: Steps) -> _Division | None:
             counts = Counter(
                 len(_bursts(stream, low, high, silence))
                 for stream in sending
-                for low, high in zip(times, times[1:], strict=False)
+                for low, high in itertools.pairwise(times)
             )
             bursts, cases = max(((n, c) for n, c in counts.items() if n), key=lambda item: item[1], default=(0, 0))
             share = cases / counts.total()

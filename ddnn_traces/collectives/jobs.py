@@ -17,6 +17,9 @@ _MOST_JITTER = 0.15  # of a step, between the steps of two flows of one job: 0.0
 _CONSTANT = 0.6  # share of flows, and of steps, with constant bytes
 _MOST_STARTS = 200
 _SILENCE = 0.3 * MS
+_MOST_PARTS = 6  # a period may be of several steps: the shortest counts whose silence is as long
+_ALIKE = 0.4
+_PRESENT = 0.8
 
 
 @dataclass(frozen=True)
@@ -133,10 +136,10 @@ def _merged(jobs: list[Job]) -> list[Job]:
     """Jobs on the same hosts are one where most flows of one send constant bytes in the other's steps."""
     jobs = sorted(jobs, key=len, reverse=True)
     for one, other in itertools.permutations(jobs, 2):
-        if len(one) >= len(other) and hosts_of(one) & hosts_of(other):
-            if any(_constant(other, times) >= _CONSTANT for times in _boundaries(one)):
-                rest = [job for job in jobs if job is not one and job is not other]
-                return _merged([{**one, **other}, *rest])
+        near = len(one) >= len(other) and hosts_of(one) & hosts_of(other)
+        if near and any(_constant(other, times) >= _CONSTANT for times in _boundaries(one)):
+            rest = [job for job in jobs if job is not one and job is not other]
+            return _merged([{**one, **other}, *rest])
     return jobs
 
 
@@ -162,7 +165,7 @@ def _constant(job: Job, times: Array) -> float:
 
 
 def step_silences(job: Job) -> tuple[Array, Array, Array] | None:
-    """The longest silence of all flows that recurs with the sum of their steps' bytes: number of each step, the time
+    """The longest silence of all flows that recurs with the sum of their steps' bytes, or a part of it: number of each step, the time
     of its first message and of the last one before it, ns. None where there is none."""
     first = np.concatenate([stream.first for stream in job])
     order = np.argsort(first, kind="stable")
@@ -174,13 +177,25 @@ def step_silences(job: Job) -> tuple[Array, Array, Array] | None:
     behind = np.flatnonzero(silence > _SILENCE) + 1
     if not len(behind):
         return None
+    places, lengths = before[behind].astype(float), silence[behind - 1].astype(float)
     step = sum(period.size for period in job.values())
-    slack = max(min(400.0 * len(job), 0.05 * step), 0.002 * step)
-    found = chain_of(before[behind].astype(float), silence[behind - 1].astype(float), step, slack, even=False)
-    if found is None:
-        return None
-    at = behind[found[0]]
-    return found[1], first[at].astype(float), last[at - 1].astype(float)
+    longest, steps = 0.0, 0
+    shortest = None
+    for parts in range(1, _MOST_PARTS + 1):
+        slack = max(min(400.0 * len(job), 0.05 * step / parts), 0.002 * step / parts)
+        found = chain_of(places, lengths, step / parts, slack, even=False)
+        if found is None:
+            continue
+        at = behind[found[0]]
+        times = found[1], first[at].astype(float), last[at - 1].astype(float)
+        short = float(np.quantile(lengths[found[0]], 0.2))
+        if parts == 1:
+            longest, steps = float(np.median(lengths[found[0]])), len(found[0])
+        elif short < _ALIKE * longest or len(found[0]) < _PRESENT * parts * steps:
+            continue
+        if parts == 1 or _constant(job, times[1]) >= _CONSTANT:
+            shortest = times
+    return shortest
 
 
 def steps_of(job: Job) -> Steps | None:
@@ -190,10 +205,13 @@ def steps_of(job: Job) -> Steps | None:
         return None
     number, start, idle = silences
     first, size = {}, {}
+    sent = [np.median(np.diff(s.position_at(start)) / np.diff(number)) for s in job]
+    parts = max(1, round(sum(period.size for period in job.values()) / float(np.sum(sent)))) if np.sum(sent) else 1
     for stream, period in job.items():
         at = stream.position_at(start)
         seen = float(np.median(np.diff(at) / np.diff(number)))
-        size[stream] = seen if abs(seen / period.size - 1) < 0.02 else period.size
+        steps = max(1, round(period.size / seen)) if seen else 1
+        size[stream] = seen if abs(steps * seen / period.size - 1) < 0.02 else period.size / parts
         first[stream] = float(np.median(at - number * size[stream]))
     return Steps(first, size, number, start, idle, float(np.median(start - idle)), _whole(job, first, size, number))
 
@@ -203,7 +221,8 @@ def _whole(job: Job, first: dict[Stream, float], size: dict[Stream, float], numb
     found = []
     for step in range(-2, int(number[-1]) + 2):
         complete = [
-            first[s] + (step + 0.02) * size[s] >= s.start[0] and s.end >= first[s] + (step + 0.98) * size[s] for s in job
+            first[s] + (step + 0.02) * size[s] >= s.start[0] and s.end >= first[s] + (step + 0.98) * size[s]
+            for s in job
         ]
         if np.mean(complete) >= 0.8:
             found.append(step)

@@ -31,9 +31,9 @@ _HALVES = ("all_gather", "reduce_scatter")
 @dataclass(frozen=True)
 class Collective:
     """A collective of a step. kind: all_reduce, all_gather, reduce_scatter, all_to_all or send; kind_or: what else the
-    same traffic could be. algorithm: ring, rings, double_binary_tree, direct. hosts: in the order of a ring, else sorted;
-    of a send, sender and receiver. tensor_bytes: as nccl-tests' size; of an all-to-all what a host has for all, on
-    average. evidence: why. phases: those that it is made of."""
+    same traffic could be. algorithm: ring, rings, double_binary_tree, direct. hosts: in the order of a ring, else
+    sorted; of a send, sender and receiver. tensor_bytes: as nccl-tests' size; of an all-to-all what a host has for all,
+    on average. evidence: why. phases: those that it is made of."""
 
     kind: str
     kind_or: str | None
@@ -119,12 +119,17 @@ def _of_ring(phases: Sequence[Phase], header: float) -> list[Collective]:
         volumes = [_volume(part, header) for part in parts]
         if (roles := sharded(volumes)) is not None:
             return [_half(part, *role, size) for part, role in zip(parts, roles, strict=True)]
+    sizes = [phase.bytes for phase in phases]
+    if size == 2 and max(sizes) > (1 + _SAME_LENGTH) * min(sizes):
+        return [_all_reduce(run, _volume(run, header), size, "pauses") for run in _without_pause(phases)]
     result = []
     for run in runs:
         lengths = [_lengths(piece.phase, size) for piece in run]
         if all(lengths):
             for piece, several in zip(run, lengths, strict=True):
-                result += [_all_reduce([piece], count * (one - header), size, "lengths") for count, one in several or []]
+                result += [
+                    _all_reduce([piece], count * (one - header), size, "lengths") for count, one in several or []
+                ]
             continue
         groups = _grouped(run, [4 * (size - 1), 2 * (size - 1), size - 1]) or [run]
         for group in groups:
@@ -161,13 +166,32 @@ def _rounds(messages: float, size: int) -> int:
     """Messages of a flow, as a multiple of N-1 where they are nearly one: ends that are not seen are missing."""
     count = max(1, round(messages))
     rounds = max(1, round(count / (size - 1))) * (size - 1)
-    return rounds if size > 2 and abs(count - rounds) <= 0.2 * rounds else count
+    return rounds if size > 2 and abs(count - rounds) <= (0.25 if size == 3 else 0.2) * rounds else count
 
 
 def _alike(one: _Piece, other: _Piece, size: int) -> bool:
     if size == 2:  # every number of messages is a multiple of one
         return abs(one.phase.bytes / other.phase.bytes - 1) < _SAME_LENGTH
     return abs(one.length / other.length - 1) < _SAME_LENGTH
+
+
+def _without_pause(phases: Sequence[Phase]) -> Iterator[list[_Piece]]:
+    """Phases of two hosts of unequal bytes: a transfer that paused, where the pause is short beside the transfers."""
+    run: list[Phase] = []
+    for phase in phases:
+        if run and _pause(run[-1], phase) > 0.5 * max(_duration(run[-1]), _duration(phase)):
+            yield [_Piece(one, 1) for one in run]
+            run = []
+        run.append(phase)
+    yield [_Piece(one, 1) for one in run]
+
+
+def _pause(one: Phase, other: Phase) -> float:
+    return float(np.median([other.start[step] - one.end[step] for step in one.end if step in other.start] or [np.inf]))
+
+
+def _duration(phase: Phase) -> float:
+    return float(np.median([phase.end[step] - phase.start[step] for step in phase.start]))
 
 
 def _of_two(run: list[_Piece], size: int) -> list[_Piece]:
@@ -241,7 +265,8 @@ def _lengths(phase: Phase, size: int) -> list[tuple[int, float]] | None:
 def _usual(lengths: Array, total: float) -> list[tuple[int, float]]:
     """The most frequent lengths of messages: how often, and bytes."""
     slack = max(200.0, _MESSAGE * total)
-    left, found = np.sort(lengths[lengths > max(300.0, _MESSAGE * total)]), []
+    left = np.sort(lengths[lengths > max(300.0, _MESSAGE * total)])
+    found: list[tuple[int, float]] = []
     while len(left) and len(found) < 4:
         count = np.searchsorted(left, left + slack) - np.arange(len(left))
         place = int(np.argmax(count))
@@ -258,6 +283,7 @@ def _all_reduce(pieces: Sequence[_Piece], volume: float, size: int, by: str) -> 
     rounds = sum(piece.messages for piece in pieces)
     evidence = {
         "rounds": f"{rounds} messages on each of {size} flows, in {len(pieces)} phases",
+        "pauses": f"{len(pieces)} phases of {size} hosts, with pauses that are short beside them",
         "lengths": f"messages of one of several lengths on each of {size} flows, without a pause",
     }[by]
     halves = "two all_gather or reduce_scatter"

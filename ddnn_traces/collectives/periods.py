@@ -25,7 +25,7 @@ _POSSIBLE = 0.5
 
 @dataclass(frozen=True)
 class Period:
-    """A recurrence of a flow's silences. size: bytes of a step. score: share of the silences' weight that recurs, 0 to 1.
+    """A recurrence of a flow's silences. size: bytes of a step. score: share of the silences' weight that recurs.
     message: indices of the messages behind the silence, one a step; step: number of each, from 0. silence: its
     median length, ns. time: median time of a step, ns."""
 

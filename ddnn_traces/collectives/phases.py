@@ -7,8 +7,8 @@ hosts that do not wait for each other come apart. No pause of all hosts is neede
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,7 +92,7 @@ def _of_host(host: str, steps: Steps, parts: dict[Stream, Parts], whole: Array) 
     own = [stream for stream in steps.first if host in stream.hosts]
     bounds = [np.zeros(len(own)), *_pauses(own, parts, whole), np.array([steps.size[stream] for stream in own])]
     found = []
-    for low, high in zip(bounds, bounds[1:], strict=False):
+    for low, high in itertools.pairwise(bounds):
         spans = {s: (a, b) for s, a, b in zip(own, low, high, strict=True) if b - a > 64}
         if spans:
             found.append(spans)
@@ -152,11 +152,10 @@ def _joined(of_hosts: dict[str, list[Spans]]) -> list[Spans]:
         for stream in spans:
             by_flow[stream].append(index)
     for stream, indices in by_flow.items():
-        for place, one in enumerate(indices):
-            for other in indices[place + 1 :]:
-                (low, high), (begin, stop) = all_spans[one][stream], all_spans[other][stream]
-                if min(high, stop) - max(low, begin) > _SAME_BYTES:
-                    root[find(one)] = find(other)
+        for one, other in itertools.combinations(indices, 2):
+            (low, high), (begin, stop) = all_spans[one][stream], all_spans[other][stream]
+            if min(high, stop) - max(low, begin) > _SAME_BYTES:
+                root[find(one)] = find(other)
     joined: dict[int, Spans] = defaultdict(dict)
     for index, spans in enumerate(all_spans):
         merge(joined[find(index)], spans)

@@ -81,7 +81,7 @@ def double_tree(streams: Sequence[Stream]) -> tuple[Tree, Tree] | None:
     """Two spanning trees, each edge both ways, in which every host is a leaf of one and none has more than three
     neighbours in one: NCCL's double binary tree (ncclGetDtree). None where the flows are not of this kind."""
     hosts = hosts_of(streams)
-    flows = Counter(tuple(sorted(stream.hosts)) for stream in streams)
+    flows = Counter((min(s.hosts), max(s.hosts)) for s in streams)
     if len(hosts) < 4 or flows.total() != 4 * (len(hosts) - 1) or any(count % 2 for count in flows.values()):
         return None
     edges = [edge for edge, count in sorted(flows.items()) for _ in range(count // 2)]
