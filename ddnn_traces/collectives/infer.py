@@ -33,6 +33,8 @@ def infer(streams: Sequence[Stream]) -> list[Job]:
     found, left = find_jobs(with_data(streams))
     jobs = []
     for job in found:
+        if {stream.src for stream in job} != {stream.dst for stream in job}:
+            continue  # in training all hosts send and receive: these flows are a part of something
         steps = steps_of(job)
         if steps is None or not len(steps.whole):
             continue

@@ -165,8 +165,11 @@ def _constant(job: Job, times: Array) -> float:
 
 
 def step_silences(job: Job) -> tuple[Array, Array, Array] | None:
-    """The longest silence of all flows that recurs with the sum of their steps' bytes, or a part of it: number of each step, the time
-    of its first message and of the last one before it, ns. None where there is none."""
+    """The longest silence of all flows that recurs with the sum of their steps' bytes, or a part of it.
+
+    Returns the number of each step, the time of its first message and of the last one before it, ns; None where there
+    is none.
+    """
     first = np.concatenate([stream.first for stream in job])
     order = np.argsort(first, kind="stable")
     first = first[order]

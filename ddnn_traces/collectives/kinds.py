@@ -16,7 +16,7 @@ import numpy as np
 from ddnn_traces.collectives import shapes
 from ddnn_traces.collectives.jobs import Steps
 from ddnn_traces.collectives.phases import Parts, Phase, measured, merge
-from ddnn_traces.collectives.streams import Array, Stream, header_bytes
+from ddnn_traces.collectives.streams import Array, Stream, header_bytes, hosts_of
 
 _EQUAL = 0.02  # of the bytes of two flows
 _UNEQUAL_BYTES = 350.0  # control messages
@@ -65,6 +65,8 @@ def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]
             result += _sends(phase, steps, parts)
     for phases in of_rings.values():
         result += _of_ring(phases, header)
+    if (whole := _ring_of_sends(result, header)) is not None:
+        return [whole]
     return sorted(_divided_sends(result), key=lambda collective: collective.phases[0].order)
 
 
@@ -332,6 +334,25 @@ def _sends(phase: Phase, steps: Steps, parts: dict[Stream, Parts]) -> list[Colle
         if own is not None:
             result.append(Collective("send", None, "direct", stream.hosts, own.bytes, "one flow", (own,)))
     return result
+
+
+def _ring_of_sends(found: Sequence[Collective], header: float) -> Collective | None:
+    """An all-reduce whose hosts pause at different bytes: the whole step, where its flows are one ring."""
+    if not found or any(collective.kind != "send" for collective in found):
+        return None
+    volume: dict[Stream, float] = defaultdict(float)
+    for send in found:
+        phase = send.phases[0]
+        volume[next(iter(phase.spans))] += phase.bytes - header * phase.messages
+    size = len(hosts_of(volume))
+    alike = max(volume.values()) - min(volume.values()) <= _EQUAL * max(volume.values())
+    if size < 3 or not alike or not shapes.is_ring(list(volume)):
+        return None
+    phases = tuple(send.phases[0] for send in found)
+    tensor = float(np.median(list(volume.values()))) * size / (2 * (size - 1))
+    evidence = f"all flows of the step are one ring of {size} hosts with equal bytes"
+    order = tuple(shapes.order_of(list(volume)))
+    return Collective("all_reduce", "several of the same hosts", "ring", order, tensor, evidence, phases)
 
 
 def _divided_sends(found: Sequence[Collective]) -> list[Collective]:

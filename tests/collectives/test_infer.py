@@ -1,0 +1,164 @@
+"""Jobs, steps and collectives of real runs against what their programs did, and of made patterns.
+
+The truth is run.toml's groups, which the programs wrote. Messages are cut from the packets here.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from independent import FLOW, read_capture, repeated_bytes, text
+
+from ddnn_traces.collectives import shapes
+from ddnn_traces.collectives.infer import infer
+from ddnn_traces.collectives.kinds import sharded
+from ddnn_traces.collectives.streams import Array, Stream
+
+CAPTURES = Path(__file__).parents[2] / "data" / "captures"
+RUNS = [
+    "torch-mlp4-sgd-32-gloo-normal-fsdp-n4",
+    "torch-experts-sgd-32-gloo-normal-moe-n4",
+    "jobs-ddp-moe-normal-n4",
+    "torch-blocks-sgd-32-gloo-normal-pipeline-n4",
+    "torch-blocks-sgd-32-gloo-normal-tensor_data-n4",
+    "torch-mlp4-sgd-32-gloo-normal-two_rings-n4",
+]
+KINDS = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "send": "send",
+}
+SILENCE = 200_000
+MSS = 1448
+
+
+def streams_of(folder: Path) -> list[Stream]:
+    """The messages of each flow of a run: cut by a silence, their ends at segments that are not full."""
+    packets = np.concatenate([read_capture(path) for path in sorted(folder.glob("*.pcap.xz"))])
+    begin, found = int(packets["time"].min()), []
+    for number, flow in enumerate(np.unique(packets[FLOW])):
+        own = packets[(packets[FLOW] == flow) & (packets["payload"] > 0)]
+        own = own[repeated_bytes(own) == 0]
+        if len(own):
+            time, size = own["time"] - begin, own["payload"]
+            start = (own["sequence"].astype(np.int64) - int(own["sequence"][0])) % 2**32
+            first = np.flatnonzero(np.diff(time, prepend=-(10**12)) > SILENCE)
+            last = np.append(first[1:], len(own)) - 1
+            ends = (start + size)[(size % MSS != 0) & (size > 64)]
+            found.append(
+                Stream(
+                    number, text(flow["src"]), text(flow["dst"]), start[first], (start + size)[last] - start[first],
+                    time[first], time[last], ends,
+                )
+            )  # fmt: skip
+    return found
+
+
+def truth(job: dict[str, Any], addresses: dict[int, str]) -> dict[tuple[str, frozenset[str]], tuple[int, float]]:
+    """Number and sum of bytes of the collectives of a step, by kind and hosts."""
+    found: dict[tuple[str, frozenset[str]], tuple[int, float]] = defaultdict(lambda: (0, 0.0))
+    for group in job["groups"]:
+        hosts = frozenset(addresses[rank] for rank in group["ranks"])
+        for collective in group["collectives"]:
+            count, size = found[KINDS[collective["kind"]], hosts]
+            times = collective["per_step"]
+            found[KINDS[collective["kind"]], hosts] = count + times, size + times * collective["bytes"]
+    return found
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (place > 2)) for place, name in enumerate(RUNS)]
+)
+def test_jobs_steps_and_collectives_are_what_the_programs_did(name: str) -> None:
+    about = tomllib.loads((CAPTURES / name / "run.toml").read_text())
+    addresses = {host["rank"]: host["ip"] for host in about["hosts"]}
+    jobs = infer(streams_of(CAPTURES / name))
+    assert len(jobs) == len(about["origin"]["jobs"])
+    wanted = [truth(job, addresses) for job in about["origin"]["jobs"]]
+    programs = [job["program"] for job in about["origin"]["jobs"]]
+    for job in jobs:
+        assert len(job.steps.whole) == 10
+        counts = Counter((c.kind, frozenset(c.hosts)) for c in job.collectives)
+        sizes: dict[tuple[str, frozenset[str]], float] = defaultdict(float)
+        for c in job.collectives:
+            sizes[c.kind, frozenset(c.hosts)] += c.tensor_bytes
+        same = [place for place, want in enumerate(wanted) if want.keys() == counts.keys()]
+        assert len(same) == 1, (counts, wanted)
+        want, program = wanted.pop(same[0]), programs.pop(same[0])
+        for key, (count, size) in want.items():
+            assert counts[key] == (2 if program == "ddp" else count)  # DistributedDataParallel's two buckets
+            assert sizes[key] == pytest.approx(size, rel=0.03)
+
+
+def test_buckets_without_a_pause_are_told_apart() -> None:
+    """The gradients of mlp4 are in buckets of 1,666,600 and 2,009,600 bytes by the workers' events."""
+    jobs = infer(streams_of(CAPTURES / "jobs-ddp-moe-normal-n4"))
+    buckets = next(job for job in jobs if {c.kind for c in job.collectives} == {"all_reduce"})
+    assert sorted(c.tensor_bytes for c in buckets.collectives) == pytest.approx([1666600, 2009600], rel=0.001)
+
+
+def test_noise_has_no_job() -> None:
+    """Flows between four hosts that send at random sizes and times."""
+    random = np.random.default_rng(1)
+    streams = []
+    for number, (src, dst) in enumerate((a, b) for a in range(4) for b in range(4) if a != b):
+        size = random.integers(100, 50_000, 300)
+        first = np.cumsum(random.exponential(5e6, 300)).astype(np.int64)
+        start = np.cumsum(size) - size
+        streams.append(Stream(number, f"10.0.0.{src}", f"10.0.0.{dst}", start, size, first, first + 100, start + size))
+    assert infer(streams) == []
+
+
+def made(pairs: list[tuple[str, str]]) -> list[Stream]:
+    none: Array = np.zeros(0, np.int64)
+    return [Stream(number, src, dst, none, none, none, none, none) for number, (src, dst) in enumerate(pairs)]
+
+
+def both(edges: list[tuple[int, int]]) -> list[tuple[str, str]]:
+    return [pair for a, b in edges for pair in ((str(a), str(b)), (str(b), str(a)))]
+
+
+def test_a_double_binary_tree_is_two_trees() -> None:
+    """NCCL's ncclGetDtree for eight ranks: the second tree is the first one mirrored."""
+    tree = [(0, 4), (4, 2), (4, 6), (2, 1), (2, 3), (6, 5), (6, 7)]
+    mirrored = [(7 - a, 7 - b) for a, b in tree]
+    trees = shapes.double_tree(made(both(tree) + both(mirrored)))
+    assert trees is not None
+    assert [len(found) for found in trees] == [7, 7]
+    assert sorted(trees[0] + trees[1]) == sorted((str(min(e)), str(max(e))) for e in tree + mirrored)
+    assert shapes.double_tree(made(both(tree) + both(tree))) is None  # inner hosts are a leaf of none
+
+
+def test_rings_are_told_apart() -> None:
+    orders = ["01234567", "03614725", "05274163"]
+    pairs = [(order[i], order[(i + 1) % 8]) for order in orders for i in range(8)]
+    found = shapes.rings(made(pairs))
+    assert found is not None
+    assert {frozenset(zip(o, [*o[1:], o[0]], strict=True)) for o in found} == {
+        frozenset(zip(o, o[1:] + o[0], strict=True)) for o in orders
+    }
+    assert shapes.rings(made(pairs[:-1])) is None
+
+
+@pytest.mark.parametrize(
+    ("volumes", "kinds"),
+    [
+        ([9, 5, 1, 1, 5, 2, 9, 10, 18], "ggg ggsgss"),
+        ([9, 5, 1, 1, 1, 5, 5, 9, 9], "ggg gsgsgs"),
+        ([9, 9, 9], "ggs"),
+        ([9, 9], None),
+        ([9, 5, 1], None),
+    ],
+)
+def test_a_sharded_step_has_each_volume_three_times(volumes: list[int], kinds: str | None) -> None:
+    found = sharded([1e6 * volume for volume in volumes])
+    assert (found and "".join({"all_gather": "g", "reduce_scatter": "s"}[kind] for kind, _ in found)) == (
+        kinds and kinds.replace(" ", "")
+    )
