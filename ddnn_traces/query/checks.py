@@ -57,6 +57,13 @@ def run_checks(dataset: Dataset) -> dict[str, pa.Table]:
     return {name: dataset.sql_arrow(text) for name, text in texts.items()}
 
 
+def run_with_stored_inputs(dataset: Dataset) -> dict[str, pa.Table]:
+    """As run_checks(), which then plans and computes no view more than once."""
+    with StoredViews(dataset) as stored:
+        store_inputs(stored)
+        return run_checks(dataset)
+
+
 def store_inputs(stored: StoredViews) -> None:
     """Store the views that the checks read: several read the same, and conservation many."""
     stored.store(sorted({name for check in names() for name in catalogue.read(folder() / f"{check}.sql").inputs}))
@@ -120,14 +127,12 @@ class _Running:
         self._ended = threading.Event()
 
     def checks(self, dataset: Dataset) -> dict[str, pa.Table]:
-        """As run_checks(). Raises QueryError where end() was called."""
+        """As run_with_stored_inputs(). Raises QueryError where end() was called."""
         self._datasets.append(dataset)
         try:
             if self._ended.is_set():
                 raise QueryError("the checks of other runs have failed")
-            with StoredViews(dataset) as stored:
-                store_inputs(stored)
-                return run_checks(dataset)
+            return run_with_stored_inputs(dataset)
         finally:
             self._datasets.remove(dataset)
 

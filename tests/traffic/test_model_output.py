@@ -52,7 +52,7 @@ def test_all_formats_hold_the_same(tmp_path: Path) -> None:
             undeclared = "batch_size, optimizer, epochs, delay_ms, loss_pct, bandwidth_mbit"
             assert dataset.sql(f"SELECT {undeclared} FROM runs").row(0) == (None,) * 6
             assert dataset.sql("SELECT count(*), count(loss), count(accuracy) FROM steps").row(0) == (80, 0, 0)
-            assert [name for name, rows in checks.run_checks(dataset).items() if rows.num_rows] == []
+            assert [name for name, rows in checks.run_with_stored_inputs(dataset).items() if rows.num_rows] == []
         payload = dict(tables.sql("SELECT flow_id, payload_bytes FROM flows WHERE payload_bytes > 0").rows())
     with (tmp_path / "flows").open() as file:
         rows = list(csv.DictReader(file))

@@ -63,7 +63,7 @@ def test_every_run_is_marked_as_synthetic(dataset: Dataset) -> None:
     runs = dataset.query("run_overview")
     assert runs["source"].unique().to_list() == ["synthetic"]
     assert all(run_id.startswith("synthetic-") for run_id in runs["run_id"])
-    assert [name for name, rows in checks.run_checks(dataset).items() if rows.num_rows] == []
+    assert [name for name, rows in checks.run_with_stored_inputs(dataset).items() if rows.num_rows] == []
 
 
 def test_a_parameter_server_is_one_of_six_nodes(tmp_path: Path) -> None:

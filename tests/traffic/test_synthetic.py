@@ -51,7 +51,7 @@ def single(folder: Path, **fields: object) -> Dataset:
 
 @pytest.mark.long
 def test_all_checks_are_clean(dataset: Dataset) -> None:
-    results = checks.run_checks(dataset)
+    results = checks.run_with_stored_inputs(dataset)
     assert {"ledger", "flow_parts"} <= set(results)
     assert [name for name, rows in results.items() if rows.num_rows] == []
 
@@ -218,7 +218,7 @@ def test_runs_without_log_have_no_steps(tmp_path: Path) -> None:
             "SELECT (SELECT count(*) FROM steps), (SELECT count(*) FROM step_flows), (SELECT count(*) FROM events)"
         )
         assert counts.row(0) == (0, 0, 0)
-        assert [name for name, rows in checks.run_checks(opened).items() if rows.num_rows] == []
+        assert [name for name, rows in checks.run_with_stored_inputs(opened).items() if rows.num_rows] == []
 
 
 def test_order_is_declared_on_request(tmp_path: Path) -> None:
