@@ -33,8 +33,8 @@ _CONFIG: dict[str, Any] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "python_enable_replacements": "false",
-    # Most of the planning of queries over views of views: bus_bandwidth in SQL takes 8 s with it and 2 s without. What
-    # it moves saves nothing in the named queries.
+    # Most of the planning of queries over views of views: bus_bandwidth in SQL takes 8 s with it and 2 s without. The
+    # 82 named queries that were measured on data/dataset take 78 s in all with it and 72 s without.
     "disabled_optimizers": "projection_pullup",
 }
 
