@@ -168,20 +168,16 @@ def _make_definitions(file: Path, here: Place) -> None:
             pq.write_table(table.arrow().empty_table(), path)
         connection.execute(f"SET file_search_path = {sql_literal(above)}")
         connection.execute(f"BEGIN; CREATE SCHEMA ddnn_traces; {_folder_is(empty)}")
-        _define(connection, here, lambda path: _in_folder(path.removeprefix(folder)))
+        _define(connection, here, lambda path: f"{_FOLDER}() || {sql_literal(path.removeprefix(folder))}")
         connection.execute("COMMIT")
 
 
 def _define(connection: duckdb.DuckDBPyConnection, here: Place, path_sql: Callable[[str], str] = sql_literal) -> None:
     """Make all views and macros, with their comments. path_sql: as in _table_view()."""
-    connection.execute(_without_tables(_query_definitions()))
+    connection.execute(_without_tables([*map(_query, catalogue.catalogue().values()), *_query_comments()]))
     for table in schema.tables():
         connection.execute(_table_view(table, here, path_sql=path_sql))
     connection.execute(";".join(_table_comments()))
-
-
-def _in_folder(path: str) -> str:
-    return f"{_FOLDER}() || {sql_literal(path)}"
 
 
 def _folder_is(folder: Path) -> str:
@@ -315,10 +311,6 @@ def _query(query: catalogue.Query) -> str:
         body = re.sub(rf"\${param.name}\b", param.name, body)
     signature = ", ".join(f"{param.name} := {_value(param.default)}" for param in query.params)
     return f"CREATE MACRO {query.name}({signature}) AS TABLE {body}"
-
-
-def _query_definitions() -> list[str]:
-    return [*map(_query, catalogue.catalogue().values()), *_query_comments()]
 
 
 def _table_comments() -> list[str]:

@@ -23,7 +23,6 @@ from ddnn_traces.regression.results import (
     Coefficient,
     LeftOut,
     Regression,
-    SingleRun,
     degrees,
     first_names,
     p_text,
@@ -95,16 +94,15 @@ def _limits(regression: Regression, verbose: bool) -> list[str]:
     """What limits the numbers: the notes, and coefficients that rest on single runs."""
     single = regression.single_runs
     if verbose:
-        return [*regression.notes, *(_single_run(run) for run in single)]
+        return [
+            *regression.notes,
+            *(f"Without {run.run_id} these could not be estimated: {', '.join(run.coefficients)}." for run in single),
+        ]
     by, limit = ("cells", "it has no error and no p.") if regression.errors in ("cluster", "hc3") else ("cells", "")
     limit = limit or "a p of it supposes that these scatter as the others do."
     by = "runs" if regression.clusters == regression.runs else by
     alone = [f"{len(single)} of {regression.clusters} {by} each determine a coefficient alone: {limit}"]
     return [*regression.notes, *(alone if single else [])]
-
-
-def _single_run(run: SingleRun) -> str:
-    return f"Without {run.run_id} these could not be estimated: {', '.join(run.coefficients)}."
 
 
 def summary(regression: Regression) -> str:

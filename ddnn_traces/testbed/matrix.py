@@ -212,7 +212,8 @@ def read(path: Path) -> Matrix:
         where = f"{path}: [[runs]] {number}"
         for cells in _expanded(where, _merged(defaults, entry)):
             for read_run in _repeated(where, cells):
-                run = _with_flows(path, _with_profiles(where, path, read_run))
+                jobs = tuple(_with_profile(where, path, job) for job in read_run.jobs)
+                run = _with_flows(path, replace(read_run, jobs=jobs))
                 if run.name in runs:
                     raise UsageError(f"{where}: a second run is named {run.name}; give one of them a variant")
                 runs[run.name] = run
@@ -314,11 +315,6 @@ def _run(where: str, cells: Mapping[str, Any], repetition: str) -> Run:
     if not isinstance(name, str) or not is_plain_name(name):
         raise UsageError(f"{where}: name = {shown(name)} cannot be a folder's; give letters, digits and -")
     return replace(run, name=name)
-
-
-def _with_profiles(where: str, path: Path, run: Run) -> Run:
-    """The run with the whole paths of profiles, which are given as seen from the matrix, and which are checked."""
-    return replace(run, jobs=tuple(_with_profile(where, path, job) for job in run.jobs))
 
 
 def _with_profile(where: str, path: Path, job: Job) -> Job:

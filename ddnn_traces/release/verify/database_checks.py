@@ -88,7 +88,7 @@ def check_database(examined: Examined) -> Iterator[Finding]:
         else:
             yield from _judged(connection, found, right, differing, release)
             yield from _judged_bytes(file.read_bytes(), made.read_bytes(), bool(differing), release)
-        _search_in(connection, examined.content.absolute())
+        connection.execute(f"SET file_search_path = {sql_literal(str(examined.content.absolute()))}")
         if not [name for name in differing if name in schema.TABLES]:  # then this program's views can be run instead
             wrong = _wrong_rows(connection, {table.name: table.rows for table in release.tables})
             yield from unless(wrong, passed("rows", f"as many in each view as {layout.RELEASE} states"))
@@ -171,10 +171,6 @@ def _judged_bytes(found: bytes, made: bytes, differs: bool, release: facts.Relea
             f"{facts.SOFTWARE}: its definitions and its length were compared, not its bytes"
         )
         yield not_checked("bytes", detail)
-
-
-def _search_in(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
-    connection.execute(f"SET file_search_path = {sql_literal(str(folder))}")
 
 
 def _empty(examined: Examined, tables: list[str]) -> Path:

@@ -201,11 +201,6 @@ def _measured_steps(result: Ns3Result) -> Timeline | None:
     return Timeline(run, Schedule(ends, *parts))
 
 
-def _is_server(port: int) -> bool:
-    """Whether it is a port that a job or the background listens at."""
-    return TRAINING_PORT <= port <= BACKGROUND_PORT
-
-
 def _is_of(port: int) -> pl.Expr:
     return (pl.col("src_port") == port) | (pl.col("dst_port") == port)
 
@@ -291,7 +286,8 @@ class CountedTables(TrafficTables):
         dst = [number[str(ip_address(value))] for value in counted["dst_address"]]
         ends = list(zip(counted["src"], dst, counted["src_port"], counted["dst_port"], strict=True))
         place = {end: i for i, end in enumerate(ends)}
-        is_client = [_is_server(port) for port in counted["dst_port"]]
+        # a job or the background listens at these ports
+        is_client = [TRAINING_PORT <= port <= BACKGROUND_PORT for port in counted["dst_port"]]
         alike = {"protocol": 6, "connection": 0}
         same = [name for name in counted.columns if name not in ("flow", "src", "dst_address", "first_ns", "last_ns")]
         columns: dict[str, Any] = {
