@@ -8,10 +8,10 @@
 -- column: overlapping_messages; messages that begin before the end of the one before in the stream
 -- column: messages_beyond; messages that begin before the flow's first packet, or end after its last
 WITH ordered AS (
-    SELECT *, position < lag(position + bytes) OVER (PARTITION BY run_id, flow_id ORDER BY message) AS overlaps
+    SELECT *, position < lag(position + bytes) OVER (PARTITION BY run_id, flow_id ORDER BY message) AS is_early
     FROM messages
 ), summed AS (
-    SELECT run_id, flow_id, sum(bytes)::BIGINT AS message_bytes, count(*) FILTER (WHERE overlaps) AS overlapped,
+    SELECT run_id, flow_id, sum(bytes)::BIGINT AS message_bytes, count(*) FILTER (WHERE is_early) AS overlapped,
            count(*) FILTER (WHERE o.first_ns < f.first_seen_ns OR last_ns > f.last_seen_ns OR last_ns < o.first_ns) AS beyond
     FROM ordered AS o LEFT JOIN flows AS f USING (run_id, flow_id) GROUP BY ALL
 ), wanted AS (
