@@ -220,7 +220,7 @@ def _same_parameters(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     version = then.get("schema_version")
     known = isinstance(version, int) and schema.OLDEST_VERSION <= version <= schema.SCHEMA_VERSION
     without = {"schema_version", "sha256"}  # sha256: whether files were hashed, before version 5
-    if known and version < _WITH_MESSAGES:
+    if isinstance(version, int) and version < _WITH_MESSAGES:
         without.add("silence_ns")
     return known and all(then.get(name) == now.get(name) for name in (then.keys() | now.keys()) - without)
 
