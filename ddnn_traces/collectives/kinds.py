@@ -119,7 +119,9 @@ def _of_ring(phases: Sequence[Phase], header: float) -> list[Collective]:
     if all(halves):
         parts = sorted((part for run in halves for part in run or []), key=lambda part: part[0].phase.order)
         volumes = [_volume(part, header) for part in parts]
-        if (roles := sharded(volumes)) is not None:
+        # three all-reduces of one size look like one shard, but for their rounds
+        is_whole = len(parts) == 3 and max(volumes) < 1.5 * min(volumes) and parts[0][0].messages > size - 1
+        if not is_whole and (roles := sharded(volumes)) is not None:
             return [_half(part, *role, size) for part, role in zip(parts, roles, strict=True)]
     sizes = [phase.bytes for phase in phases]
     if size == 2 and max(sizes) > (1 + _SAME_LENGTH) * min(sizes):
@@ -218,7 +220,8 @@ def sharded(volumes: Sequence[float]) -> list[tuple[str, float]] | None:
     """The kinds of a fully sharded step, and the volume of the all-gather of each; None where it is another one.
 
     Each shard is gathered twice, for the forward and the backward pass, and its gradients are scattered behind: its
-    volume is there three times. gloo's reduce-scatter is an all-reduce, of twice the volume.
+    volume is there three times. gloo's reduce-scatter is an all-reduce, of twice the volume. All shards are gathered
+    for the forward pass before any is gathered again.
     """
     shards: list[float] = []
     member: list[tuple[int, bool]] = []
@@ -231,7 +234,7 @@ def sharded(volumes: Sequence[float]) -> list[tuple[str, float]] | None:
         member.append(known[0] if known else (len(shards), False))
         if not known:
             shards.append(volume)
-    if len(volumes) != 3 * len(shards):
+    if len(volumes) != 3 * len(shards) or len({index for index, _ in member[: len(shards)]}) != len(shards):
         return None
     roles: list[tuple[str, float]] = [("all_gather", volume) for volume in volumes]
     for index, shard in enumerate(shards):

@@ -154,6 +154,7 @@ def test_rings_are_told_apart() -> None:
         ([9, 5, 1, 1, 1, 5, 5, 9, 9], "ggg gsgsgs"),
         ([9, 9, 9], "ggs"),
         ([9, 9], None),
+        ([9, 9, 9, 5, 5, 5], None),
         ([9, 5, 1], None),
     ],
 )
