@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,15 +26,13 @@ _PRESENT = 0.8
 class Steps:
     """The steps of a job. first: for each flow, the position where step 0 begins, bytes. size: bytes of its step.
     number, start: number of each step whose start is seen, and the time of its first message, ns; idle: the time of
-    the last message before it. silence: the median pause before a step, ns. whole: numbers of the steps of which the
-    capture has all bytes."""
+    the last message before it. whole: numbers of the steps of which the capture has all bytes."""
 
     first: dict[Stream, float]
     size: dict[Stream, float]
     number: Array
     start: Array
     idle: Array
-    silence: float
     whole: Array
 
 
@@ -94,13 +92,20 @@ def _step_time(possible: dict[Stream, list[Period]]) -> float | None:
 
 def _in_phase(alike: Job) -> list[Job]:
     """Flows whose steps keep their distance in time: average linkage by jitter()."""
+    from scipy.cluster import hierarchy
+
+    if len(alike) < 2:
+        return [alike]
     starts = {stream: stream.first[period.message].astype(float) for stream, period in alike.items()}
-    pairs: dict[frozenset[Stream], float] = {}
-    for one, other in itertools.combinations(alike, 2):
-        step = min(alike[one].time, alike[other].time)
-        pairs[frozenset((one, other))] = jitter(starts[one], starts[other], step)
-    clusters = linked(list(alike), lambda one, other: pairs[frozenset((one, other))], _MOST_JITTER)
-    return [{stream: alike[stream] for stream in cluster} for cluster in clusters]
+    apart = [
+        jitter(starts[one], starts[other], min(alike[one].time, alike[other].time))
+        for one, other in itertools.combinations(alike, 2)
+    ]
+    found = hierarchy.fcluster(hierarchy.linkage(apart, "average"), _MOST_JITTER, "distance")
+    clusters: dict[int, Job] = {}
+    for (stream, period), number in zip(alike.items(), found.tolist(), strict=True):
+        clusters.setdefault(number, {})[stream] = period
+    return list(clusters.values())
 
 
 def jitter(one: Array, other: Array, step: float) -> float:
@@ -115,21 +120,6 @@ def jitter(one: Array, other: Array, step: float) -> float:
         apart = np.minimum(np.abs(padded[place + 1] - moved), np.abs(padded[place] - moved))
         best = min(best, float(np.quantile(apart, 0.8)) / step)
     return best
-
-
-def linked(items: list[Stream], distance: Callable[[Stream, Stream], float], limit: float) -> list[list[Stream]]:
-    """Clusters by average linkage, as long as two are nearer than `limit`."""
-    clusters = [[item] for item in items]
-    while len(clusters) > 1:
-        apart = {
-            (i, j): float(np.mean([distance(a, b) for a in clusters[i] for b in clusters[j]]))
-            for i, j in itertools.combinations(range(len(clusters)), 2)
-        }
-        (i, j), least = min(apart.items(), key=lambda item: item[1])
-        if least > limit:
-            break
-        clusters[i] += clusters.pop(j)
-    return clusters
 
 
 def _merged(jobs: list[Job]) -> list[Job]:
@@ -207,16 +197,17 @@ def steps_of(job: Job) -> Steps | None:
     if silences is None:
         return None
     number, start, idle = silences
+    at = {stream: stream.position_at(start) for stream in job}
+    sent = {stream: float(np.median(np.diff(places) / np.diff(number))) for stream, places in at.items()}
+    total = sum(sent.values())
+    parts = max(1, round(sum(period.size for period in job.values()) / total)) if total else 1
     first, size = {}, {}
-    sent = [np.median(np.diff(s.position_at(start)) / np.diff(number)) for s in job]
-    parts = max(1, round(sum(period.size for period in job.values()) / float(np.sum(sent)))) if np.sum(sent) else 1
     for stream, period in job.items():
-        at = stream.position_at(start)
-        seen = float(np.median(np.diff(at) / np.diff(number)))
+        seen = sent[stream]
         steps = max(1, round(period.size / seen)) if seen else 1
         size[stream] = seen if abs(steps * seen / period.size - 1) < 0.02 else period.size / parts
-        first[stream] = float(np.median(at - number * size[stream]))
-    return Steps(first, size, number, start, idle, float(np.median(start - idle)), _whole(job, first, size, number))
+        first[stream] = float(np.median(at[stream] - number * size[stream]))
+    return Steps(first, size, number, start, idle, _whole(job, first, size, number))
 
 
 def _whole(job: Job, first: dict[Stream, float], size: dict[Stream, float], number: Array) -> Array:

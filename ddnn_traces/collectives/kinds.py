@@ -25,7 +25,6 @@ _NEAR_PHASES = 5  # so far a fragment of a phase is looked for
 _MESSAGE = 0.003  # of a phase's bytes, between two messages of one length
 _EXACT = 5e-4  # of the bytes, for a sum of messages
 _SEEN = 0.2  # of the messages of a length, so many have known ends
-_HALVES = ("all_gather", "reduce_scatter")
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def phases(steps: Steps, parts: dict[Stream, Parts]) -> list[Phase]:
     """The phases of a job's step, in the order in which they begin."""
     whole = steps.whole[:_MOST_STEPS]
     first = {host: _of_host(host, steps, parts, whole) for host in sorted(hosts_of(steps.first))}
-    found = [_phase(spans, steps, parts, whole) for spans in _joined(first)]
+    found = [_phase(spans, steps, parts) for spans in _joined(first)]
     return sorted((phase for phase in found if phase is not None), key=lambda phase: phase.order)
 
 
@@ -138,27 +138,25 @@ def _pauses(own: list[Stream], parts: dict[Stream, Parts], whole: Array) -> list
 
 def _joined(of_hosts: dict[str, list[Spans]]) -> list[Spans]:
     """Phases of hosts that share bytes of a flow as one: the classes of this relation."""
+    from scipy import sparse
+    from scipy.sparse import csgraph
+
     all_spans = [spans for found in of_hosts.values() for spans in found]
-    root = list(range(len(all_spans)))
-
-    def find(index: int) -> int:
-        while root[index] != index:
-            root[index] = root[root[index]]
-            index = root[index]
-        return index
-
+    shared = []
     by_flow: dict[Stream, list[int]] = defaultdict(list)
     for index, spans in enumerate(all_spans):
         for stream in spans:
             by_flow[stream].append(index)
     for stream, indices in by_flow.items():
-        for one, other in itertools.combinations(indices, 2):
-            (low, high), (begin, stop) = all_spans[one][stream], all_spans[other][stream]
+        for pair in itertools.combinations(indices, 2):
+            (low, high), (begin, stop) = (all_spans[index][stream] for index in pair)
             if min(high, stop) - max(low, begin) > _SAME_BYTES:
-                root[find(one)] = find(other)
+                shared.append(pair)
+    one, other = np.array(shared, int).reshape(-1, 2).T
+    graph = sparse.coo_array((np.ones(len(shared)), (one, other)), (len(all_spans), len(all_spans)))
     joined: dict[int, Spans] = defaultdict(dict)
-    for index, spans in enumerate(all_spans):
-        merge(joined[find(index)], spans)
+    for spans, number in zip(all_spans, csgraph.connected_components(graph, directed=False)[1].tolist(), strict=True):
+        merge(joined[number], spans)
     return list(joined.values())
 
 
@@ -169,16 +167,16 @@ def merge(spans: Spans, more: Spans) -> None:
         spans[stream] = (min(low, begin), max(high, stop))
 
 
-def _phase(spans: Spans, steps: Steps, parts: dict[Stream, Parts], whole: Array) -> Phase | None:
+def _phase(spans: Spans, steps: Steps, parts: dict[Stream, Parts]) -> Phase | None:
     """A phase with its times and messages; None where it has only control messages."""
     most = max(stop - begin for begin, stop in spans.values())
     with_data = {s: b for s, b in spans.items() if b[1] - b[0] > max(_DATA_SHARE * most, _LEAST_BYTES)}
-    return measured(with_data, steps, parts, whole) if with_data else None
+    return measured(with_data, steps, parts) if with_data else None
 
 
-def measured(spans: Spans, steps: Steps, parts: dict[Stream, Parts], whole: Array | None = None) -> Phase | None:
+def measured(spans: Spans, steps: Steps, parts: dict[Stream, Parts]) -> Phase | None:
     """The times and messages of these bytes; None where no message is in them."""
-    whole = steps.whole[:_MOST_STEPS] if whole is None else whole
+    whole = steps.whole[:_MOST_STEPS]
     start: dict[int, float] = {}
     end: dict[int, float] = {}
     for stream, (begin, stop) in spans.items():
