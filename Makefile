@@ -22,8 +22,9 @@ MORE = $$(($$(nproc) + 1))
 # Those of a cluster and a store mostly wait for them.
 MANY = $$((2 * $$(nproc) + 1))
 
-# What needs an extra, root, or a night.
-OTHERS := testbed or tensorflow or page or site or ns3 or cluster or nightly
+# What needs an extra or root.
+EXTRA := testbed or tensorflow or page or site or ns3 or cluster
+OTHERS := $(EXTRA) or nightly
 
 # The quick set (docs/testing.md): all but the tests marked long, and those that need an extra: tests/release, and those
 # marked page.
@@ -36,7 +37,7 @@ test-all: $(VENV)/.dev
 
 # What repeats test-all in more breadth, or can fail without a change of ours (docs/testing.md).
 test-nightly: $(VENV)/.dev
-	$(PYTEST) $(MORE) -m nightly --ignore tests/release
+	HYPOTHESIS_PROFILE=nightly $(PYTEST) $(MORE) -m "(nightly or hypothesis) and not ($(EXTRA))" --ignore tests/release
 	$(MAKE) fuzz
 
 # What the extras publish, explore, ns3 and cluster are needed for (the last on a Dask cluster and Ceph's S3 server); the
@@ -69,8 +70,8 @@ extras-benchmarks: $(VENV)/.publish $(VENV)/.cluster
 	$(BIN)/python benchmarks/publish.py --gigabytes 0.01
 	$(BIN)/python benchmarks/leak_scan.py --gigabytes 0.1
 	$(BIN)/python benchmarks/planted_secrets.py --class "node list" --class user --spellings 1
-	$(BIN)/python benchmarks/ingest.py --packets 200000 --only ddnn-traces
-	$(BIN)/python benchmarks/queries.py --runs 2 --rows 20000 --repeat 0 --pandas-bytes 2e5
+	$(BIN)/python benchmarks/ingest.py --packets 200000 --repeat 1 --only ddnn-traces
+	$(BIN)/python benchmarks/queries.py --runs 2 --rows 20000 --repeat 0 --every 10 --pandas-bytes 2e5
 	$(BIN)/python benchmarks/cluster.py --gigabytes 0.3 --repeat 1
 
 extras-simulators: $(VENV)/.ns3

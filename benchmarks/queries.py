@@ -90,14 +90,14 @@ def files_read(dataset: Dataset, name: str, run_id: str | None) -> str:
     return "{}/{}".format(*max(found)) if found else "-"
 
 
-def measure_queries(path: Path, only: str, limit_s: float, repeat: int) -> list[str]:
-    """Print the table of queries; returns the names of the slow ones."""
+def measure_queries(path: Path, names: list[str], limit_s: float, repeat: int) -> list[str]:
+    """Print the table of these queries; returns the names of the slow ones."""
     slow = []
     head = ("query", "rows", "first s", "whole s", "one run s", "files", "WHERE", "")
     print("{:<28} {:>9} {:>8} {:>8} {:>9} {:>6} {:>6} {}".format(*head))
     with ddnn_traces.open(path) as whole, ddnn_traces.open(path, [whole.run_ids[0]]) as one:
         run_id = whole.run_ids[0]
-        for name in (name for name in catalogue.catalogue() if name.startswith(only)):
+        for name in names:
             needs = dict.fromkeys(catalogue.find(name).needs, "*")
             all_runs = measure(
                 lambda name=name, needs=needs: whole.query(name, **needs).height,
@@ -125,11 +125,11 @@ def measure_queries(path: Path, only: str, limit_s: float, repeat: int) -> list[
     return slow
 
 
-def measure_checks(path: Path, only: str, limit_s: float, repeat: int) -> list[str]:
-    """The same for the checks, which read everything."""
+def measure_checks(path: Path, files: list[Path], limit_s: float, repeat: int) -> list[str]:
+    """The same for these checks, which read everything."""
     slow = []
     with ddnn_traces.open(path) as dataset:
-        for file in sorted((schema.shipped_folder("queries") / "checks").glob(f"{only}*.sql")):
+        for file in files:
             sql = file.read_text(encoding="utf-8")
             stop = dataset.connection.interrupt
             found = measure(lambda sql=sql: dataset.sql_arrow(sql).num_rows, stop, limit_s, repeat)
@@ -203,6 +203,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=make_dataset.ROWS, help="window rows of the generated dataset")
     parser.add_argument("--runs", type=int, default=make_dataset.RUNS, help="runs of the generated dataset")
     parser.add_argument("--only", default="", help="only queries and checks whose names begin so, and nothing else")
+    parser.add_argument("--every", type=int, default=1, help="only each n-th of the queries and of the checks")
     parser.add_argument("--repeat", type=int, default=3, help="runs of a query after its first")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds after which a query is interrupted")
     parser.add_argument("--pandas-bytes", type=float, default=4e8, help="size of the capture for the published way")
@@ -214,8 +215,10 @@ def main() -> None:
     with ddnn_traces.open(path) as dataset:
         rows = dataset.sql("SELECT count(*) FROM flow_windows").item()
         print(f"{machine()}\n{len(dataset.run_ids)} runs, {rows:,} window rows\n")
-    how = options.only, options.limit, options.repeat
-    slow = measure_queries(path, *how) + measure_checks(path, *how)
+    names = [name for name in catalogue.catalogue() if name.startswith(options.only)][:: options.every]
+    checks = sorted((schema.shipped_folder("queries") / "checks").glob(f"{options.only}*.sql"))[:: options.every]
+    how = options.limit, options.repeat
+    slow = measure_queries(path, names, *how) + measure_checks(path, checks, *how)
     if not options.only:
         slow += measure_report(path)
         compare_with_pandas(options.pandas_bytes)

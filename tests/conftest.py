@@ -20,9 +20,10 @@ import ddnn_traces
 from ddnn_traces.query import views
 from ddnn_traces.query.dataset import Dataset
 
-# make test runs few examples of each property, make test-all (HYPOTHESIS_PROFILE=all) many
+# make test runs few examples of each property, make test-all (HYPOTHESIS_PROFILE=all) many, make test-nightly most
 settings.register_profile("quick", max_examples=10, deadline=None)
-settings.register_profile("all", max_examples=300, deadline=None)
+settings.register_profile("all", max_examples=100, deadline=None)
+settings.register_profile("nightly", max_examples=300, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 

@@ -233,11 +233,13 @@ def test_a_size_that_cannot_be_estimated_has_no_slope_in_a_sentence() -> None:
     assert not any("An increase of 1 MB" in sentence for sentence in sentences.paper_sentences(result))
 
 
-@pytest.mark.long
-def test_of_null_data_no_framework_is_called_significant_and_insignificant() -> None:
-    """The draws of the report that found the contradiction: 400 datasets in which nothing has an effect."""
+@pytest.mark.parametrize(
+    "draws", [pytest.param(40, marks=pytest.mark.long), pytest.param(400, marks=pytest.mark.nightly)]
+)
+def test_of_null_data_no_framework_is_called_significant_and_insignificant(draws: int) -> None:
+    """The draws of the report that found the contradiction: datasets in which nothing has an effect."""
     rng = np.random.default_rng(0)
-    for _ in range(400):
+    for _ in range(draws):
         rows = pl.DataFrame(
             {
                 "run_id": [f"r{i}" for i in range(30)], "model_bytes": rng.choice((1e6, 4e6, 1e7), 30),
@@ -369,7 +371,15 @@ DESIGNS = (
 )
 
 
-@pytest.mark.parametrize("seeds", [range(8), pytest.param(range(8, 1008), marks=pytest.mark.long)], ids=["few", "1000"])
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        range(8),
+        pytest.param(range(8, 108), marks=pytest.mark.long),
+        pytest.param(range(108, 1008), marks=pytest.mark.nightly),
+    ],
+    ids=["few", "100", "900"],
+)
 def test_no_text_of_a_random_design_contradicts_itself(seeds: range) -> None:
     found = {seed: contradictions(fit(random_design(seed), DESIGNS[seed % 2])) for seed in seeds}
     assert {seed: said for seed, said in found.items() if said} == {}
