@@ -1,18 +1,20 @@
 """How functions are compiled by numba and cached on disk, and how they read integers from bytes.
 
 numba caches compiled code next to the source, but checks only the one file that a function is in. Where functions of
-several files are compiled into one, the code goes into a folder named by the content of all of them.
+several files are compiled into one, the code goes into a folder named by the content of all of them. So a second
+environment with the same version finds it, too.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from llvmlite import ir
 from numba import config, njit, types
-from numba.core.caching import FunctionCache
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.imputils import impl_ret_untracked
 from numba.core.runtime import rtsys
 from numba.extending import intrinsic
@@ -33,12 +35,46 @@ def cache_folder(name: str, sources: Iterable[Path]) -> Path | None:
     return folder
 
 
+class _Place:
+    """Where numba finds the code of a function, wherever its source is: numba's own locators look next to the source,
+    or in a folder named by its path."""
+
+    def __init__(self, folder):
+        self._folder = folder
+
+    def from_function(self, function, _path):
+        self._line = function.__code__.co_firstlineno
+        return self
+
+    def ensure_cache_path(self):
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def get_cache_path(self):
+        return str(self._folder)
+
+    def get_source_stamp(self):
+        return ""  # the folder's name has it
+
+    def get_disambiguator(self):
+        return str(self._line)
+
+
+class _Files(CompileResultCacheImpl):
+    def __init__(self, function, folder):
+        self._locator_classes = [_Place(folder)]
+        super().__init__(function)
+
+
 class _Cache(FunctionCache):
     """The cache of njit(cache=True), which prepares numba for compiling before it loads what is compiled.
 
     That takes most of the time to the first packet. Only the runtime of numba's arrays is needed; a compilation
     prepares the rest itself.
     """
+
+    def __init__(self, function, folder):
+        self._impl_class = partial(_Files, folder=folder)
+        super().__init__(function)
 
     def load_overload(self, sig, target_context):
         rtsys.initialize(target_context)
@@ -48,15 +84,10 @@ class _Cache(FunctionCache):
 
 def compiled(function, folder):
     """Compile a function that Python calls, and cache the result on disk in `folder`; None: not cached."""
-    if folder is None:
-        return njit(nogil=True, boundscheck=False)(function)
-    before, config.CACHE_DIR = config.CACHE_DIR, str(folder)  # read once, when the cache is made
-    try:
-        dispatcher = njit(nogil=True, boundscheck=False)(function)
-        dispatcher._cache = _Cache(function)
-        return dispatcher
-    finally:
-        config.CACHE_DIR = before
+    dispatcher = njit(nogil=True, boundscheck=False)(function)
+    if folder is not None:
+        dispatcher._cache = _Cache(function, folder)
+    return dispatcher
 
 
 #: A function that compiled ones call for few packets.

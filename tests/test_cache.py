@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import os
+import sys
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
@@ -98,6 +100,25 @@ def test_the_folder_of_the_packet_loop_is_named_by_all_that_is_compiled_into_it(
     assert jit.cache_folder("loop", [source]) == folder
     source.write_text("LIMIT = 2")
     assert jit.cache_folder("loop", [source]) != folder
+
+
+def test_the_same_source_elsewhere_is_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ddnn_traces import jit
+
+    hits = []
+    for name in ("checkout", "installed"):
+        source = tmp_path / name / "counted.py"
+        source.parent.mkdir()
+        source.write_text("def more(number):\n    return number + 1\n")
+        spec = spec_from_file_location("counted", source)
+        assert spec and spec.loader
+        module = module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "counted", module)
+        spec.loader.exec_module(module)
+        compiled = jit.compiled(module.more, tmp_path / "cache")
+        assert compiled(1) == 2
+        hits.append(sum(compiled.stats.cache_hits.values()))
+    assert hits == [0, 1]
 
 
 def test_older_files_are_removed_and_others_stay(tmp_path: Path) -> None:

@@ -1,11 +1,8 @@
 """The docs say what the program does: generated pages are current, commands in the docs exist."""
 
-import contextlib
 import importlib.util
 import re
 import struct
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,7 +10,6 @@ import pytest
 from markdown_it import MarkdownIt
 
 import ddnn_traces
-from ddnn_traces.errors import NoDataError
 from ddnn_traces.query.catalogue import catalogue
 from ddnn_traces.report import plot
 from ddnn_traces.report.charts import style
@@ -79,21 +75,6 @@ def test_every_query_with_a_figure_is_among_the_charts():
     # a chart of the command `simulate sweep`, and of no query
     assert set(style.CHARTS) - shown == {"iteration_time"}
     assert len(re.findall(r"^!\[", page, re.M)) >= 3
-
-
-@pytest.mark.long
-def test_the_charts_of_a_query_are_those_that_the_page_names(sample_dataset):
-    page = (DOCS / "charts.md").read_text(encoding="utf-8")
-    drawn = 0
-    for query in plot.DRAWN:
-        (section,) = re.findall(rf"^### {query}\n(.*?)(?=^##|\Z)", page, re.M | re.S)
-        named = set(re.findall(r"^- `(\w+)`: ", section, re.M))
-        assert named, query
-        with contextlib.suppress(NoDataError):
-            figures = {figure.name for figure in plot.figures(sample_dataset, query)}
-            assert figures <= named, query
-            drawn += len(figures)
-    assert drawn > 20
 
 
 def test_the_keys_of_a_run_are_documented():
@@ -167,39 +148,6 @@ def test_every_make_target_in_the_docs_exists():
     for page in ("README.md", "CONTRIBUTING.md"):
         for target in re.findall(r"`?\bmake ([a-z-]+)", (ROOT / page).read_text(encoding="utf-8")):
             assert re.search(rf"^{target}:", makefile, re.M), f"{page}: make {target}"
-
-
-@pytest.fixture
-def demo(once):
-    """Folder in which `ddnn-traces demo` has run, and what it printed."""
-    folder = once("demo", run_demo)
-    return folder, (folder / "printed.txt").read_text(encoding="utf-8")
-
-
-def run_demo(folder):
-    folder.mkdir()
-    command = [sys.executable, "-c", "from ddnn_traces.cli import main; main()", "demo"]
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    (folder / "printed.txt").write_text(result.stdout, encoding="utf-8")
-
-
-@pytest.mark.long
-def test_the_tutorial_shows_what_the_demo_prints(demo):
-    _, printed = demo
-    block = re.findall(r"^```text\n(.*?)^```", (DOCS / "tutorial.md").read_text(encoding="utf-8"), re.M | re.S)[0]
-    assert block.startswith("Who sends how much to whom")
-    lines = {line.rstrip() for line in printed.splitlines()}
-    assert [line for line in block.splitlines() if line not in lines] == []
-
-
-@pytest.mark.long
-def test_the_demo_leaves_a_dataset_and_a_report(demo):
-    folder, _ = demo
-    assert (folder / "demo" / "report.html").stat().st_size > 100_000
-    with ddnn_traces.open(folder / "demo" / "dataset", read_only=True) as dataset:
-        compared = dataset.query("ring_comparison")
-        assert len(compared) == 48
-        assert compared["agrees"].all()
 
 
 #: Names of result columns that are conclusions.

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import ddnn_traces
 from ddnn_traces.store import schema
 
 ROOT = Path(__file__).parents[1]
@@ -109,13 +110,22 @@ def test_the_long_description_has_no_relative_link(tmp_path: Path, urls: str) ->
 
 @pytest.mark.long
 def test_the_demo_of_an_installed_wheel_works(site: Path, tmp_path: Path) -> None:
-    """From an empty folder, on the sample that the wheel has."""
+    """From an empty folder, on the sample that the wheel has; it prints what the tutorial shows."""
     program = [sys.executable, "-c", "from ddnn_traces.cli import main; main()", "demo"]
     environment = {**os.environ, "PYTHONPATH": str(site)}
     done = subprocess.run(program, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
     assert f"ingest {site / 'ddnn_traces' / 'data' / 'sample'}" in done.stderr
     assert "46 runs in 45 cells, R2 = 1.00" in done.stdout
+    tutorial = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^```text\n(.*?)^```", tutorial, re.M | re.S)[0]
+    assert shown.startswith("Who sends how much to whom")
+    printed = {line.rstrip() for line in done.stdout.splitlines()}
+    assert [line for line in shown.splitlines() if line not in printed] == []
     assert (tmp_path / "demo" / "report.html").stat().st_size > 1_000_000
+    with ddnn_traces.open(tmp_path / "demo" / "dataset", read_only=True) as dataset:
+        compared = dataset.query("ring_comparison")
+    assert len(compared) == 48
+    assert compared["agrees"].all()
 
 
 def test_the_checkout_finds_its_folders() -> None:

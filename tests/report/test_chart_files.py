@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from ddnn_traces.report.charts.panels import panels
 from ddnn_traces.report.section import Figure
 from ddnn_traces.store import schema
 
+CHARTS = Path(__file__).parents[2] / "docs" / "charts.md"
 #: Charts in which a mark of that type is a row of the query, with the number of marks a row.
 MARKS = {
     "flow_counts": ("rect", 3), "total_throughput": ("symbol", 1), "gradient_flow_throughput": ("symbol", 1),
@@ -113,9 +115,14 @@ def test_flows_that_are_left_out_of_a_run_are_counted(dataset: Dataset, monkeypa
 @pytest.mark.long
 @pytest.mark.parametrize("query", plot.DRAWN)
 def test_a_file_of_the_shipped_dataset_leaves_out_no_run_without_a_word(shipped: Dataset, query: str) -> None:
+    """And docs/charts.md names the file."""
+    (section,) = re.findall(rf"^### {query}\n(.*?)(?=^##|\Z)", CHARTS.read_text(encoding="utf-8"), re.M | re.S)
+    named = set(re.findall(r"^- `(\w+)`: ", section, re.M))
+    assert named
     if query in {"link_utilization", "layer_slack"}:
         return  # of simulated runs
     for figure in plot.figures(shipped, query):
+        assert figure.name in named
         drawn, source = scene(figure), figure.sources[0]
         rows = shipped.query(source.query, **source.params)
         if figure.name == "step_volume_fit":  # a mark is of several runs
@@ -146,5 +153,7 @@ def plots(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def shipped() -> Iterator[Dataset]:
-    with ddnn_traces.open(schema.shipped_folder("data/dataset")) as opened:
+    """data/dataset, which answers a query once: the file and the test ask the same."""
+    with ddnn_traces.open(schema.shipped_folder("data/dataset")) as opened, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opened, "query", cache(opened.query))
         yield opened
