@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 
 from llvmlite import ir
@@ -61,7 +60,7 @@ class _Place:
 
 class _Files(CompileResultCacheImpl):
     def __init__(self, function, folder):
-        self._locator_classes = [_Place(folder)]
+        self._locator_classes = [_Place(folder)]  # type: ignore[list-item]
         super().__init__(function)
 
 
@@ -73,7 +72,7 @@ class _Cache(FunctionCache):
     """
 
     def __init__(self, function, folder):
-        self._impl_class = partial(_Files, folder=folder)
+        self._impl_class = lambda of: _Files(of, folder)  # type: ignore[assignment]
         super().__init__(function)
 
     def load_overload(self, sig, target_context):

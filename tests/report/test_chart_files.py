@@ -113,6 +113,9 @@ def test_flows_that_are_left_out_of_a_run_are_counted(dataset: Dataset, monkeypa
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    "shipped", [3, pytest.param(1, marks=pytest.mark.nightly)], indirect=True, ids=["third", "all"]
+)
 @pytest.mark.parametrize("query", plot.DRAWN)
 def test_a_file_of_the_shipped_dataset_leaves_out_no_run_without_a_word(shipped: Dataset, query: str) -> None:
     """And docs/charts.md names the file."""
@@ -152,8 +155,11 @@ def plots(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def shipped() -> Iterator[Dataset]:
-    """data/dataset, which answers a query once: the file and the test ask the same."""
-    with ddnn_traces.open(schema.shipped_folder("data/dataset")) as opened, pytest.MonkeyPatch.context() as patch:
+def shipped(request: pytest.FixtureRequest) -> Iterator[Dataset]:
+    """Each n-th run of data/dataset, which answers a query once: the file and the test ask the same."""
+    folder = schema.shipped_folder("data/dataset")
+    with ddnn_traces.open(folder) as whole:
+        runs = whole.run_ids[:: request.param]
+    with ddnn_traces.open(folder, runs) as opened, pytest.MonkeyPatch.context() as patch:
         patch.setattr(opened, "query", cache(opened.query))
         yield opened
