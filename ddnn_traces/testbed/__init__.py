@@ -20,7 +20,7 @@ from ddnn_traces.messages import Messages
 from ddnn_traces.store.locking import hold
 from ddnn_traces.store.whole_files import make_folders, remove_left_behind
 from ddnn_traces.testbed import conditions, matrix, matrix_runs, network
-from ddnn_traces.testbed.hosts import last_lines, remove_left_on, tool_missing
+from ddnn_traces.testbed.hosts import PROGRAMS, last_lines, remove_left_on, tool_missing
 from ddnn_traces.testbed.matrix import Matrix
 from ddnn_traces.testbed.run_folder import REJECTED
 
@@ -128,6 +128,8 @@ def _check(wanted: Matrix, pythons: Mapping[str, str], out: Path) -> None:
         for launcher, packages in sorted({(job.kind.launcher, job.kind.needs) for job in jobs}):
             for package in packages:
                 _check_python(launcher, package, pythons.get(launcher, sys.executable))
+        if any(job.kind.launcher == "nccl" for job in jobs):
+            _check_gpu(pythons.get("nccl", sys.executable))
     if missing:
         wanting = sorted({_PACKAGES.get(name, name) for name in missing})
         raise TestbedError(f"{', '.join(missing)}: not installed; on Debian: apt-get install {' '.join(wanting)}")
@@ -145,6 +147,15 @@ def _check_python(launcher: str, package: str, python: str) -> None:
             f"{python} cannot import {package} ({last_lines(result.stderr)}); install it there, or give another: "
             f"--python {launcher}=PATH"
         )
+
+
+def _check_gpu(python: str) -> None:
+    """Raise TestbedError, with what programs on NCCL need, where the Python has no GPU."""
+    code = "from programs import nccl; print(nccl.missing())"
+    path = {**os.environ, "PYTHONPATH": str(PROGRAMS.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    result = subprocess.run([python, "-c", code], env=path, capture_output=True, text=True, check=False)
+    if problem := result.stdout.strip() or last_lines(result.stderr):
+        raise TestbedError(f"{python}: {problem}")
 
 
 def clean(where: Path) -> list[str]:

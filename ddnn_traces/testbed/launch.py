@@ -20,7 +20,7 @@ from typing import Any
 
 from ddnn_traces.testbed.hosts import SCRATCH, Host, free_port, last_lines
 from ddnn_traces.testbed.matrix import Fault, Job, Run
-from ddnn_traces.testbed.programs.program_list import mca_settings
+from ddnn_traces.testbed.programs.program_list import mca_settings, nccl_settings
 
 #: Seconds between two looks at the logs of a run with a fault.
 _LOOK_S = 0.05
@@ -283,6 +283,7 @@ def _commands(
         return
     for rank, host in enumerate(hosts):
         settings = {"RANK": str(rank), "LABEL": host.label, "GLOO_SOCKET_IFNAME": host.interface}
+        settings |= nccl_settings(job.options, host.label, host.interface) if job.kind.launcher == "nccl" else {}
         variables = [f"{name}={value}" for name, value in (shared | settings).items()]
         program = [
             "env",

@@ -237,6 +237,27 @@ def test_wrong_arguments_are_named(words: list[str], message: str, tmp_path: Pat
 
 
 @pytest.mark.testbed
+def test_a_program_on_nccl_says_what_it_needs_where_there_is_no_gpu(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(PROGRAMS.parent), "CUDA_VISIBLE_DEVICES": ""}
+    command = [PYTHON, "-m", "programs", "nccl_fsdp", "--out", str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 3
+    assert "programs on NCCL need an NVIDIA GPU, one for all hosts or one for each" in done.stderr
+    assert "--python nccl=PATH" in done.stderr
+
+
+def test_the_settings_of_nccl() -> None:
+    """Each process is a host of its own; what is not chosen is left to NCCL."""
+    settings = program_list.nccl_settings({"algo": "tree", "channels": "4"}, "worker-2", "eth0")
+    assert settings["NCCL_HOSTID"] == "worker-2"
+    assert settings["NCCL_SOCKET_IFNAME"] == "eth0"
+    assert (settings["NCCL_NET"], settings["NCCL_P2P_DISABLE"], settings["NCCL_SHM_DISABLE"]) == ("Socket", "1", "1")
+    assert settings["NCCL_ALGO"] == "tree"
+    assert settings["NCCL_MIN_NCHANNELS"] == settings["NCCL_MAX_NCHANNELS"] == "4"
+    assert "NCCL_PROTO" not in settings
+
+
+@pytest.mark.testbed
 def test_the_models_have_the_stated_parameters() -> None:
     code = """
 import json

@@ -60,6 +60,15 @@ def test_without_a_package(tmp_path: Path, no_start: object, there: tuple[str, .
         run(tmp_path, MPI, mpi=python_with(tmp_path, *there))
 
 
+def test_without_a_gpu(tmp_path: Path, no_start: object) -> None:
+    """What the Python's own look at its PyTorch says is the message."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\ncase "$2" in *nccl.missing*) echo "programs on NCCL need a GPU";; esac\n')
+    python.chmod(0o755)
+    with pytest.raises(TestbedError, match="python: programs on NCCL need a GPU"):
+        run(tmp_path, '[[runs]]\nprogram = "nccl_fsdp"\n', nccl=str(python))
+
+
 def test_without_the_python(tmp_path: Path, no_start: object) -> None:
     with pytest.raises(TestbedError, match="No such file or directory; give the Python of torch: --python torch=PATH"):
         run(tmp_path, DDP, torch=str(tmp_path / "none"))

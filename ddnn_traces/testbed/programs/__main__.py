@@ -56,14 +56,17 @@ def main() -> None:
 def _torch(given: dict[str, object], options: dict[str, str]) -> None:
     import torch
 
-    from . import gloo, patterns, training
-    from .logs import Recorder
+    from . import gloo, nccl, patterns, training
+    from .logs import HostClock, Recorder
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     arguments = training.Arguments(**given, options=options)  # type: ignore[arg-type]
     label = os.environ.get("LABEL") or f"worker-{int(os.environ.get('RANK', '0')) + 1}"
-    recorder = Recorder(arguments.out, label)
-    programs = gloo.COMMUNICATIONS | patterns.PATTERNS
+    on_gpu = PROGRAMS[arguments.program].backend == "nccl"
+    if on_gpu:
+        nccl.take_gpu()
+    recorder = Recorder(arguments.out, label, nccl.GpuClock() if on_gpu else HostClock())
+    programs = gloo.COMMUNICATIONS | patterns.PATTERNS | nccl.ON_GPU
     training.run(arguments, programs[arguments.program](recorder, options), recorder)
 
 

@@ -8,7 +8,6 @@ ddnn_traces/traffic/collectives.py; S is the gradient's bytes, N the workers.
 
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -32,10 +31,14 @@ class Communication:
     topology: str | None = None
 
     def __init__(self, recorder: Recorder, options: Options) -> None:
-        dist.init_process_group("gloo", timeout=TIMEOUT)
+        self.join()
         self.recorder, self.options = recorder, options
         self.rank, self.hosts = dist.get_rank(), dist.get_world_size()
         self.workers = int(os.environ.get("WORKERS", self.hosts))
+
+    def join(self) -> None:
+        """Join the process group."""
+        dist.init_process_group("gloo", timeout=TIMEOUT)
 
     def model(self, arguments: Any) -> nn.Module:
         """The model, with the same first weights on every worker; arguments: training.Arguments."""
@@ -162,10 +165,10 @@ class Ddp(Communication):
         """All buckets are summed when the backward pass returns."""
 
     def _reduce(self, _: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        begin, size, name = time.time(), nbytes(bucket.buffer()), f"bucket {bucket.index()}"
+        begin, size, name = self.recorder.mark(), nbytes(bucket.buffer()), f"bucket {bucket.index()}"
 
         def average(future: torch.futures.Future[Any]) -> torch.Tensor:
-            self.recorder.add("allreduce", begin, time.time(), size, name)
+            self.recorder.add("allreduce", begin, self.recorder.mark(), size, name)
             summed: torch.Tensor = future.value()[0]
             return summed / self.workers
 

@@ -12,6 +12,24 @@ from typing import Any, TextIO
 STEPS_PER_EPOCH = 10
 
 
+class HostClock:
+    """When the program comes to a place, by this host's clock."""
+
+    def start(self) -> None:
+        """A step begins."""
+
+    def mark(self) -> Any:
+        """This place."""
+        return time.time()
+
+    def seconds(self, mark: Any) -> float:
+        """Unix time of a place, once the step is over."""
+        return float(mark)
+
+    def settle(self) -> None:
+        """Return when what the step has asked for is done."""
+
+
 class Recorder:
     """What one worker does, step by step, written at the end of each step: a killed run has the steps that it did.
 
@@ -21,12 +39,13 @@ class Recorder:
     at a server that answers each worker by itself, there are none. Times are unix seconds of this host's clock.
     """
 
-    def __init__(self, out: Path, label: str) -> None:
+    def __init__(self, out: Path, label: str, clock: HostClock | None = None) -> None:
         self._out, self._label = out, label
+        self._clock = clock or HostClock()
         self._step = self.done - 1
         self._begin = 0.0
         self._epoch: list[tuple[float, float]] = []  # loss and accuracy of its steps
-        self._events: list[tuple[str, str, float, float, int]] = []  # of this step
+        self._events: list[tuple[str, str, Any, Any, int]] = []  # of this step
         self._files: list[TextIO] = []
         if self.done:
             self.note("restart", "process", time.time())
@@ -40,12 +59,18 @@ class Recorder:
     def begin_step(self) -> None:
         """The next step begins."""
         self._step += 1
+        self._clock.start()
         self._begin = time.time()
 
     def end_step(self, loss: float = 0.0, accuracy: float = 0.0) -> None:
         """The step is over. Its communication is from the start of its first event to the end of its last."""
+        self._clock.settle()
         end = time.time()
-        events, self._events = self._events, []
+        events = [
+            (kind, name, self._clock.seconds(begin), self._clock.seconds(until), size)
+            for kind, name, begin, until, size in self._events
+        ]
+        self._events = []
         first = min((begin for _, _, begin, _, _ in events), default=end)
         last = max((until for _, _, _, until, _ in events), default=end)
         history, phases, collectives = self._files or self._open()
@@ -72,17 +97,21 @@ class Recorder:
             self._files.append(file)
         return self._files
 
-    def add(self, kind: str, begin: float, end: float, size: int, name: str = "") -> None:
-        """An event of this step: kind, unix seconds, bytes that it worked on."""
+    def mark(self) -> Any:
+        """This place of the step, for `add`."""
+        return self._clock.mark()
+
+    def add(self, kind: str, begin: Any, end: Any, size: int, name: str = "") -> None:
+        """An event of this step: kind, marks of its start and end, bytes that it worked on."""
         self._events.append((kind, name, begin, end, size))
 
     @contextlib.contextmanager
     def timed(self, kind: str, size: int, name: str = "") -> Iterator[None]:
         """The same, for what the body does. Before step 0 nothing is recorded."""
-        begin = time.time()
+        begin = self.mark()
         yield
         if self._step >= 0:
-            self.add(kind, begin, time.time(), size, name)
+            self.add(kind, begin, self.mark(), size, name)
 
     def note(self, kind: str, name: str, begin: float) -> None:
         """An event between two steps, at once: it is now over."""

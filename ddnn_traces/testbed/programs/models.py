@@ -110,6 +110,38 @@ def _densenet() -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, CLASSES))
 
 
+# --- computation that takes a GPU's time
+
+
+_PRODUCT = 2048  # rows and columns: 17.2 GFLOP
+
+
+class _Products(torch.autograd.Function):
+    """The same values, and products of matrices beside them: so many forward, twice as many backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, matrix: torch.Tensor, count: int) -> torch.Tensor:
+        ctx.matrix, ctx.count = matrix, count
+        for _ in range(count):
+            torch.mm(matrix, matrix)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        for _ in range(2 * ctx.count):
+            torch.mm(ctx.matrix, ctx.matrix)
+        return gradients[0], None, None
+
+
+def add_work(model: nn.Module, gigaflop: float) -> None:
+    """Let each fully connected layer compute as long as a larger one: a step on a GPU is then of milliseconds."""
+    matrix = torch.randn(_PRODUCT, _PRODUCT)
+    count = max(1, round(gigaflop / (2e-9 * _PRODUCT**3)))
+    for layer in model.modules():
+        if isinstance(layer, nn.Linear):
+            layer.register_forward_pre_hook(lambda _, inputs: _Products.apply(inputs[0], matrix, count))
+
+
 # --- true models by the sizes of their gradients
 
 

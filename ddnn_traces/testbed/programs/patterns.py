@@ -35,7 +35,7 @@ class Fsdp(Communication):
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
-        mesh = init_device_mesh("cpu", (self.workers,))
+        mesh = init_device_mesh(torch.get_default_device().type, (self.workers,))
         self._sizes = []
         for layer in model.children():
             if models.parameters(layer):

@@ -61,6 +61,24 @@ def mca_settings(algorithm: str) -> dict[str, str]:
     return settings | (_BINARY if algorithm == "binary" else {})
 
 
+#: Settings of NCCL by the options of a program; algo and protocol are its own words.
+_NCCL_OPTIONS = {
+    "algo": ("NCCL_ALGO",), "protocol": ("NCCL_PROTO",), "channels": ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"),
+}  # fmt: skip
+
+
+def nccl_settings(options: Mapping[str, str], host: str, interface: str) -> dict[str, str]:
+    """Environment of a process of NCCL that takes each process for a host, and talks to all others by TCP.
+
+    NCCL refuses two ranks on one GPU unless they are of different hosts: NCCL_HOSTID.
+    """
+    chosen = {name: options[key] for key, names in _NCCL_OPTIONS.items() if options.get(key) for name in names}
+    return {
+        "NCCL_HOSTID": host, "NCCL_SOCKET_IFNAME": interface, "NCCL_NET": "Socket", "NCCL_P2P_DISABLE": "1",
+        "NCCL_SHM_DISABLE": "1", "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,GRAPH,ENV", **chosen,
+    }  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Sizes:
     """What options are compared with."""
@@ -100,6 +118,7 @@ def _factor(text: str, _: Sizes) -> str:
 #: The words that an option may be, or its rule.
 OPTIONS: dict[str, tuple[str, ...] | Rule] = {
     "algorithm": tuple(ALGORITHMS), "shape": ("binomial", "heap"), "order": _ranks, "group": _whole, "least": _whole,
+    "algo": ("ring", "tree"), "protocol": ("simple", "ll", "ll128"), "channels": _whole, "work": _factor,
     "checkpoint": _whole, "tensor": _divisor("workers"), "microbatches": _divisor("batch_size"), "time_scale": _factor,
 }  # fmt: skip
 
@@ -150,7 +169,9 @@ class Program:
 
     def topology_with(self, options: Mapping[str, str]) -> str:
         """The topology with these options."""
-        return ALGORITHMS[options.get("algorithm", "ring")][1] if self.by_mpirun else self.topology
+        if self.by_mpirun:
+            return ALGORITHMS[options.get("algorithm", "ring")][1]
+        return (self.topology == "ring" and options.get("algo")) or self.topology
 
     @property
     def known_options(self) -> tuple[str, ...]:
@@ -178,13 +199,18 @@ class Program:
     def needs(self) -> tuple[str, ...]:
         """The Python packages without which it does not run."""
         return {
-            "torch": ("torch",), "mpi": ("torch", "numpy", "mpi4py"), "tensorflow": ("tensorflow",),
+            "torch": ("torch",), "nccl": ("torch",), "mpi": ("torch", "numpy", "mpi4py"), "tensorflow": ("tensorflow",),
             "horovod": ("torch", "horovod"),
         }[self.launcher]  # fmt: skip
 
 
 def _torch(topology: str, **more: Any) -> Program:
     return Program("torchp2p", "gloo", topology, **more)
+
+
+def _nccl(topology: str, model: str = "", options: Mapping[str, str] | None = None, **more: Any) -> Program:
+    own = {"algo": "", "protocol": "", "channels": "", "work": "50", **(options or {})}
+    return Program("torch", "nccl", topology, launcher="nccl", model=model, options=own, **more)
 
 
 PROGRAMS = {
@@ -204,6 +230,12 @@ PROGRAMS = {
     "tensor_data": Program("torch", "gloo", "tensor_data", model="blocks", options={"tensor": "2"}),
     "moe": Program("torch", "gloo", "moe", model="experts", fits=_equal_experts),
     "two_rings": Program("torch", "gloo", "two_rings", options={"order": ""}),
+    "nccl_allreduce": _nccl("ring"),
+    "nccl_ddp": _nccl("ring"),
+    "nccl_fsdp": _nccl("fsdp"),
+    "nccl_pipeline": _nccl("pipeline", "blocks", {"microbatches": "4"}),
+    "nccl_tensor_data": _nccl("tensor_data", "blocks", {"tensor": "2"}),
+    "nccl_moe": _nccl("moe", "experts", fits=_equal_experts),
     "mpi": Program("mpi", "openmpi", "ring", launcher="mpi"),
     "tf_mirrored": Program("tf", "grpc", "ring", launcher="tensorflow"),
     "tf_ps": Program("tf", "grpc", "ps", launcher="tensorflow", servers=1, chief=True),

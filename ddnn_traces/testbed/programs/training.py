@@ -16,6 +16,7 @@ from torch import nn
 from . import models
 from .gloo import Communication
 from .logs import STEPS_PER_EPOCH, Recorder, write_truth
+from .program_list import PROGRAMS
 
 INPUTS = 784
 _LEARNING_RATE = 0.05
@@ -40,8 +41,9 @@ class Batches:
     """A seeded source of batches, different on every worker."""
 
     def __init__(self, batch_size: int, seed: int, rank: int) -> None:
-        self._centres = torch.randn(models.CLASSES, INPUTS, generator=torch.Generator().manual_seed(seed))
-        self._random = torch.Generator().manual_seed(seed + 1 + rank)
+        device = torch.get_default_device()
+        self._centres = torch.randn(models.CLASSES, INPUTS, generator=torch.Generator(device).manual_seed(seed))
+        self._random = torch.Generator(device).manual_seed(seed + 1 + rank)
         self._batch_size = batch_size
 
     def draw(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -100,6 +102,8 @@ def train(
 def run(arguments: Arguments, communication: Communication, recorder: Recorder) -> None:
     """One process of a program from its start to its end: write the truth, train or serve."""
     model = communication.model(arguments)
+    if work := {**PROGRAMS[arguments.program].options, **arguments.options}.get("work"):
+        models.add_work(model, float(work))
     size = models.parameters(model)
     checkpoints, begin = Checkpoints(arguments), time.time()
     first = checkpoints.load(model)
@@ -133,7 +137,7 @@ def _digest(model: nn.Module) -> str:
     for parameter in model.parameters():
         values = parameter.detach()
         values = values.to_local() if hasattr(values, "to_local") else values  # a shard of FSDP
-        digest.update(values.contiguous().numpy().tobytes())
+        digest.update(values.cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
 
 
