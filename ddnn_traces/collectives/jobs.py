@@ -82,7 +82,12 @@ def _step_time(possible: dict[Stream, list[Period]]) -> float | None:
     time = float(np.median([other for other in times.values() if _near(other, most)]))
     for longer in sorted(set(times.values())):
         parts = round(longer / time)
-        if parts < 2 or not _near(parts * time, longer) or votes(longer) < max(2, _FEW_VOTES * count):
+        if parts < 2 or not _near(parts * time, longer):
+            continue
+        # one flow's word counts where the time is possible for all
+        if votes(longer) < max(2, _FEW_VOTES * count) and not all(
+            any(_near(p.time, longer) for p in found) for found in possible.values()
+        ):
             continue
         mine = [found for stream, found in possible.items() if _near(times[stream], time)]
         if sum(any(_near(p.time, longer) for p in found) for found in mine) >= _CONSTANT * len(mine):

@@ -16,7 +16,7 @@ import numpy as np
 from ddnn_traces.collectives import shapes
 from ddnn_traces.collectives.jobs import Steps
 from ddnn_traces.collectives.phases import Parts, Phase, measured, merge
-from ddnn_traces.collectives.streams import Array, Stream, header_bytes, hosts_of
+from ddnn_traces.collectives.streams import Array, Stream, by_hosts, groups, header_bytes, hosts_of
 
 _EQUAL = 0.02  # of the bytes of two flows
 _UNEQUAL_BYTES = 350.0  # control messages
@@ -24,6 +24,9 @@ _SAME_LENGTH = 0.04  # of the messages of two phases
 _NEAR_PHASES = 5  # so far a fragment of a phase is looked for
 _MESSAGE = 0.003  # of a phase's bytes, between two messages of one length
 _EXACT = 5e-4  # of the bytes, for a sum of messages
+_MOST_SUMS = 300
+_MOST_PHASES = 9  # that are looked at as sums of shards
+_LEAST_SHARD = 100.0  # bytes
 _SEEN = 0.2  # of the messages of a length, so many have known ends
 
 
@@ -51,7 +54,7 @@ def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]
     of_rings: dict[frozenset[str], list[Phase]] = defaultdict(list)
     result: list[Collective] = []
     for phase in _completed(found, steps, parts):
-        streams = list(phase.spans)
+        streams = _one_of_each(phase)
         if shapes.is_ring(streams):
             of_rings[phase.hosts].append(phase)
         elif len({s.hosts for s in streams}) == len(streams) and shapes.is_all_to_all(streams):
@@ -69,8 +72,13 @@ def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]
     return sorted(_divided_sends(result), key=lambda collective: collective.phases[0].order)
 
 
+def _one_of_each(phase: Phase) -> list[Stream]:
+    """A flow of each edge: the pattern."""
+    return [edge[0] for edge in phase.edges]
+
+
 def _balanced(phase: Phase) -> bool:
-    sizes = [stop - begin for begin, stop in phase.spans.values()]
+    sizes = phase.volumes
     return max(sizes) - min(sizes) <= max(_EQUAL * max(sizes), _UNEQUAL_BYTES)
 
 
@@ -80,7 +88,7 @@ def _completed(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts])
     place = 0
     while place < len(left):
         phase = left[place]
-        if len(phase.hosts) >= 3 and shapes.is_ring(list(phase.spans)) and not _balanced(phase):
+        if len(phase.hosts) >= 3 and shapes.is_ring(_one_of_each(phase)) and not _balanced(phase):
             near = [*range(place + 1, place + 1 + _NEAR_PHASES), *range(place - 1, place - 1 - _NEAR_PHASES, -1)]
             for other in near:
                 if 0 <= other < len(left) and left[other].spans.keys() < phase.spans.keys():
@@ -114,14 +122,8 @@ def _of_ring(phases: Sequence[Phase], header: float) -> list[Collective]:
     """The collectives of the rings over the same hosts, in either direction."""
     size = len(phases[0].hosts)
     runs = list(_runs(phases, size))
-    halves = [_grouped(run, [size - 1, 2 * (size - 1), 4 * (size - 1)]) for run in runs]
-    if all(halves):
-        parts = sorted((part for run in halves for part in run or []), key=lambda part: part[0].phase.order)
-        volumes = [_volume(part, header) for part in parts]
-        # three all-reduces of one size look like one shard, but for their rounds
-        is_whole = len(parts) == 3 and max(volumes) < 1.5 * min(volumes) and parts[0][0].messages > size - 1
-        if not is_whole and (roles := sharded(volumes)) is not None:
-            return [_half(part, *role, size) for part, role in zip(parts, roles, strict=True)]
+    if shards := _shards(runs, size, header):
+        return shards
     sizes = [phase.bytes for phase in phases]
     if size == 2 and max(sizes) > (1 + _SAME_LENGTH) * min(sizes):
         return [_all_reduce(run, _volume(run, header), size, "pauses") for run in _without_pause(phases)]
@@ -144,9 +146,51 @@ def _of_ring(phases: Sequence[Phase], header: float) -> list[Collective]:
     return result
 
 
+def _shards(runs: Sequence[list[_Piece]], size: int, header: float) -> list[Collective] | None:
+    """The collectives of a fully sharded step; None where it is another one."""
+    halves = [_grouped(run, [size - 1, 2 * (size - 1), 4 * (size - 1)]) for run in runs]
+    divisions = [[part for run in halves for part in run or []]] if all(halves) else []
+    # NCCL sends a round in as many messages as its buffers demand
+    divisions.append([[piece] for run in runs for piece in run])
+    for division in divisions:
+        parts = sorted(division, key=lambda part: part[0].phase.order)
+        volumes = [_volume(part, header) for part in parts]
+        # three all-reduces of one size look like one shard, but for their rounds
+        if len(parts) == 3 and max(volumes) < 1.5 * min(volumes) and parts[0][0].messages > size - 1:
+            continue
+        # two hosts pause within a transfer: a sum proves nothing
+        for summands in _as_sums(volumes, most=4 if size > 2 else 0):
+            if (roles := sharded([volume for some in summands for volume in some])) is not None:
+                of_parts = [part for part, some in zip(parts, summands, strict=True) for _ in some]
+                return [_half(part, *role, size) for part, role in zip(of_parts, roles, strict=True)]
+    return None
+
+
+def _as_sums(volumes: Sequence[float], most: int) -> Iterator[tuple[tuple[float, ...], ...]]:
+    """Each volume as it is; then as the sum of up to so many shards: collectives without a pause between them.
+
+    All shards add up to a third of the step, for each is there three times. A shard that is in no phase alone is the
+    difference of two phases.
+    """
+    yield tuple((volume,) for volume in volumes)
+    apart = [one - other for one, other in itertools.permutations(volumes, 2)]
+    seen = np.sort([volume for volume in (*volumes, *apart) if volume > _LEAST_SHARD])
+    possible = [float(np.median(seen[same])) for same in groups(seen, _LEAST_SHARD)]
+    for count in range(2, most + 1) if len(volumes) <= _MOST_PHASES else ():
+        for shards in itertools.combinations(possible, count):
+            if _is_sum([3 * shard for shard in shards], sum(volumes)):
+                several = [some for n in (1, 2, 3) for some in itertools.permutations(shards, n)]
+                ways = [[some for some in several if _is_sum(some, volume)] for volume in volumes]
+                yield from itertools.islice(itertools.product(*ways), _MOST_SUMS)
+
+
+def _is_sum(parts: Sequence[float], whole: float) -> bool:
+    return abs(sum(parts) - whole) <= max(100.0, _EXACT * whole)
+
+
 def _volume(pieces: Sequence[_Piece], header: float) -> float:
     """Data bytes of a flow."""
-    return sum(piece.phase.bytes - header * piece.messages for piece in pieces)
+    return sum(piece.phase.bytes - header * piece.messages * piece.phase.connections for piece in pieces)
 
 
 def _runs(phases: Sequence[Phase], size: int) -> Iterator[list[_Piece]]:
@@ -220,8 +264,19 @@ def sharded(volumes: Sequence[float]) -> list[tuple[str, float]] | None:
 
     Each shard is gathered twice, for the forward and the backward pass, and its gradients are scattered behind: its
     volume is there three times. gloo's reduce-scatter is an all-reduce, of twice the volume. All shards are gathered
-    for the forward pass before any is gathered again.
+    for the forward pass before any is gathered again, and the backward pass goes through them in reverse. The
+    longest silence, where a step is taken to begin, may be anywhere in it.
     """
+    if len(volumes) % 3:
+        return None
+    # from another place, two shards look like three all-reduces of one size behind three of another
+    for begin in range(len(volumes) if len(volumes) > 6 else 1):
+        if roles := _sharded_from_its_start([*volumes[begin:], *volumes[:begin]]):
+            return [*roles[len(volumes) - begin :], *roles[: len(volumes) - begin]]
+    return None
+
+
+def _sharded_from_its_start(volumes: Sequence[float]) -> list[tuple[str, float]] | None:
     shards: list[float] = []
     member: list[tuple[int, bool]] = []
 
@@ -236,6 +291,7 @@ def sharded(volumes: Sequence[float]) -> list[tuple[str, float]] | None:
     if len(volumes) != 3 * len(shards) or len({index for index, _ in member[: len(shards)]}) != len(shards):
         return None
     roles: list[tuple[str, float]] = [("all_gather", volume) for volume in volumes]
+    again: list[list[int]] = []
     for index, shard in enumerate(shards):
         places = [place for place, (i, _) in enumerate(member) if i == index]
         doubled = [place for place in places if member[place][1]]
@@ -243,7 +299,9 @@ def sharded(volumes: Sequence[float]) -> list[tuple[str, float]] | None:
             return None
         scattered = doubled[0] if doubled else places[-1]
         roles[scattered] = ("reduce_scatter", shard if doubled else volumes[scattered])
-    return roles
+        again.append(places[1:])
+    in_reverse = all(one[place] > other[place] for one, other in itertools.pairwise(again) for place in (0, 1))
+    return roles if in_reverse else None
 
 
 def _lengths(phase: Phase, size: int) -> list[tuple[int, float]] | None:
@@ -251,7 +309,7 @@ def _lengths(phase: Phase, size: int) -> list[tuple[int, float]] | None:
 
     None where one length explains the phase, or where none does.
     """
-    if size < 3:
+    if size < 3 or phase.connections > 1:
         return None
     seen = [(count, one) for count, one in _usual(phase.lengths, phase.bytes)
             if count >= _SEEN * (size - 1) * phase.cases]  # fmt: skip
@@ -310,9 +368,9 @@ def _half(pieces: Sequence[_Piece], kind: str, volume: float, size: int, sure: b
 
 def _all_to_all(phase: Phase, header: float) -> Collective:
     hosts = tuple(sorted(phase.hosts))
-    sent = sum(stop - begin for begin, stop in phase.spans.values()) / len(hosts) - (len(hosts) - 1) * header
+    sent = sum(phase.volumes) / len(hosts) - (len(hosts) - 1) * header * phase.connections
     tensor = sent * len(hosts) / (len(hosts) - 1)
-    evidence = f"{len(phase.spans)} flows between {len(hosts)} hosts"
+    evidence = f"{len(phase.edges)} transfers between {len(hosts)} hosts"
     return Collective("all_to_all", "all_gather, sent directly", "direct", hosts, tensor, evidence, (phase,))
 
 
@@ -324,17 +382,17 @@ def _tree(phase: Phase, channel: int) -> Collective:
 
 def _one_of_rings(phase: Phase, order: Sequence[str], channel: int) -> Collective:
     size = len(order)
-    evidence = f"{len(phase.spans) // size} rings over {size} hosts at once"
+    evidence = f"{len(phase.edges) // size} rings over {size} hosts at once"
     tensor = phase.bytes * size / (2 * (size - 1))
     return Collective("all_reduce", None, "rings", tuple(order), tensor, evidence, (phase,), channel)
 
 
 def _sends(phase: Phase, steps: Steps, parts: dict[Stream, Parts]) -> list[Collective]:
     result = []
-    for stream, span in phase.spans.items():
-        own = measured({stream: span}, steps, parts)
+    for edge in phase.edges:
+        own = measured({stream: phase.spans[stream] for stream in edge}, steps, parts)
         if own is not None:
-            result.append(Collective("send", None, "direct", stream.hosts, own.bytes, "one flow", (own,)))
+            result.append(Collective("send", None, "direct", edge[0].hosts, own.bytes, "one transfer", (own,)))
     return result
 
 
@@ -342,18 +400,19 @@ def _ring_of_sends(found: Sequence[Collective], header: float) -> Collective | N
     """An all-reduce whose hosts pause at different bytes: the whole step, where its flows are one ring."""
     if not found or any(collective.kind != "send" for collective in found):
         return None
-    volume: dict[Stream, float] = defaultdict(float)
+    volume: dict[tuple[str, str], float] = defaultdict(float)
     for send in found:
         phase = send.phases[0]
-        volume[next(iter(phase.spans))] += phase.bytes - header * phase.messages
-    size = len(hosts_of(volume))
+        volume[phase.edges[0][0].hosts] += phase.bytes - header * phase.messages * phase.connections
+    ring = [same[0] for same in by_hosts(send.phases[0].edges[0][0] for send in found).values()]
+    size = len(hosts_of(ring))
     alike = max(volume.values()) - min(volume.values()) <= _EQUAL * max(volume.values())
-    if size < 3 or not alike or not shapes.is_ring(list(volume)):
+    if size < 3 or not alike or not shapes.is_ring(ring):
         return None
     phases = tuple(send.phases[0] for send in found)
     tensor = float(np.median(list(volume.values()))) * size / (2 * (size - 1))
     evidence = f"all flows of the step are one ring of {size} hosts with equal bytes"
-    order = tuple(shapes.order_of(list(volume)))
+    order = tuple(shapes.order_of(ring))
     return Collective("all_reduce", "several of the same hosts", "ring", order, tensor, evidence, phases)
 
 

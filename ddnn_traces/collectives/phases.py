@@ -8,13 +8,14 @@ hosts that do not wait for each other come apart. No pause of all hosts is neede
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+import math
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 import numpy as np
 
 from ddnn_traces.collectives.jobs import Steps
-from ddnn_traces.collectives.streams import MS, Array, Stream, concatenated, groups, hosts_of
+from ddnn_traces.collectives.streams import MS, Array, Stream, by_hosts, concatenated, groups, hosts_of
 
 _PAUSE = 0.2 * MS
 _SAME_BYTES = 300.0  # control messages before or behind a pause
@@ -48,9 +49,29 @@ class Phase:
         return hosts_of(self.spans)
 
     @property
+    def connections(self) -> int:
+        """Flows between two hosts that carry one transfer together, as NCCL's channels do: so many that each pair has
+        them once or several times."""
+        return math.gcd(*Counter(stream.hosts for stream in self.spans).values())
+
+    @property
+    def edges(self) -> list[tuple[Stream, ...]]:
+        """Flows that are one edge of the pattern: those of one transfer."""
+        return [
+            tuple(same[place : place + self.connections])
+            for same in by_hosts(self.spans).values()
+            for place in range(0, len(same), self.connections)
+        ]
+
+    @property
+    def volumes(self) -> list[float]:
+        """Bytes of each edge."""
+        return [sum(self.spans[one][1] - self.spans[one][0] for one in edge) for edge in self.edges]
+
+    @property
     def bytes(self) -> float:
-        """Median over the flows."""
-        return float(np.median([stop - begin for begin, stop in self.spans.values()]))
+        """Median over the edges."""
+        return float(np.median(self.volumes))
 
 
 @dataclass(frozen=True)

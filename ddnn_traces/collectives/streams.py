@@ -71,6 +71,14 @@ def hosts_of(streams: Iterable[Stream]) -> frozenset[str]:
     return frozenset(host for stream in streams for host in stream.hosts)
 
 
+def by_hosts(streams: Iterable[Stream]) -> dict[tuple[str, str], list[Stream]]:
+    """The streams by sender and receiver."""
+    found: dict[tuple[str, str], list[Stream]] = {}
+    for stream in streams:
+        found.setdefault(stream.hosts, []).append(stream)
+    return found
+
+
 def groups(values: Array, gap: float) -> list[Array]:
     """Indices of sorted values, divided where one is more than `gap` above the one before."""
     return np.split(np.arange(len(values)), np.flatnonzero(np.diff(values) > gap) + 1) if len(values) else []

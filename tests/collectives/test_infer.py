@@ -153,6 +153,8 @@ def test_rings_are_told_apart() -> None:
         ([9, 5, 1, 1, 5, 2, 9, 10, 18], "ggg ggsgss"),
         ([9, 5, 1, 1, 1, 5, 5, 9, 9], "ggg gsgsgs"),
         ([9, 9, 9], "ggs"),
+        ([1, 9, 5, 9, 9, 5, 1, 1, 5], "sgs sgg ggg"),  # begins in the backward pass
+        ([9, 5, 1, 9, 5, 1, 9, 5, 1], None),  # not in reverse
         ([9, 9], None),
         ([9, 9, 9, 5, 5, 5], None),
         ([9, 5, 1], None),
