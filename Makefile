@@ -22,6 +22,9 @@ MORE = $$(($$(nproc) + 1))
 # Those of a cluster and a store mostly wait for them.
 MANY = $$((2 * $$(nproc) + 1))
 
+# The files with tests of a mark: to collect the others takes seconds in each process.
+MARKED = $$(grep -rl "mark\.$(1)\b" tests --include "test_*.py")
+
 # What needs an extra or root.
 EXTRA := testbed or tensorflow or page or site or ns3 or cluster
 OTHERS := $(EXTRA) or nightly
@@ -55,10 +58,10 @@ extras-page: $(VENV)/.publish $(VENV)/.explore
 	$(BIN)/python -m pytest -m page tests/explore
 
 extras-ns3: $(VENV)/.ns3
-	$(PYTEST) auto -m ns3 tests/traffic tests/cli
+	$(PYTEST) auto -m ns3 $(call MARKED,ns3)
 
 extras-cluster: $(VENV)/.publish $(VENV)/.cluster
-	$(PYTEST) $(MANY) -m cluster tests/store tests/ingestors
+	$(PYTEST) $(MANY) -m cluster $(call MARKED,cluster)
 
 extras-site: $(VENV)/.dev site
 	DDNN_TRACES_MKDOCS=$(abspath $(SITE)/bin/mkdocs) $(BIN)/python -m pytest -m site tests/test_site.py

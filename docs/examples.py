@@ -39,7 +39,7 @@ _RING = "tests/traces/runs/torch-mlp1-sgd-32-gloo-0ms-ring"
 #: repository, copied, or a dataset: `sample` of data/sample, `traces` of tests/traces/runs, or its `release`.
 GIVEN: dict[str, dict[str, str]] = {
     "README.md": {"demo/dataset": "sample", "captures": _RING},
-    "data/README.md": {"data/sample": "data/sample"},
+    "data/README.md": {"data/sample": "data/sample", "demo/dataset": "sample"},
     "docs/cluster.md": {"captures": _RING},
     "docs/compare.md": {"demo/dataset": "sample"},
     "docs/cookbook.md": {"dataset": "traces"},

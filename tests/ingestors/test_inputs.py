@@ -26,6 +26,7 @@ from ddnn_traces.messages import Messages
 from ddnn_traces.pcap import numba_engine
 from ddnn_traces.pcap.capture_facts import CaptureFacts, ReadOptions
 from ddnn_traces.query import catalogue
+from ddnn_traces.query.dataset import StoredViews
 from ddnn_traces.store import checksums, hashes, writer
 from ddnn_traces.store.layout import INPUTS, read_marker
 from ddnn_traces.store.whole_files import sha256_of
@@ -475,8 +476,9 @@ def test_older_and_newer_runs_in_one_dataset(runs: Path, older: Path, tmp_path: 
 
 @pytest.mark.long
 def test_every_query_of_an_older_dataset_runs(older: Path) -> None:
-    with ddnn_traces.open(older) as dataset:
+    with ddnn_traces.open(older) as dataset, StoredViews(dataset) as stored:
         for name, query in catalogue.catalogue().items():
+            stored.store_inputs(name)
             dataset.query(name, **dict.fromkeys(query.needs, "*"))
 
 

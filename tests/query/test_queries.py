@@ -168,7 +168,7 @@ _IN_SQL = [case for case in FIRST_CASES if case.parent.name != "split_prediction
 @pytest.mark.parametrize(
     "case",
     mostly_nightly(
-        mostly_long(FIRST_CASES, *[case for case in FIRST_CASES if is_quick(case)][::3], name=case_name),
+        mostly_long(FIRST_CASES, *[case for case in FIRST_CASES if is_quick(case)][::9], name=case_name),
         *map(case_name, _IN_SQL),
     ),
 )

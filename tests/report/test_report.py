@@ -215,8 +215,9 @@ def test_every_figure_and_table_has_its_command_and_sql(written: Path) -> None:
 
 @pytest.mark.long
 def test_every_command_of_the_report_runs(dataset: Dataset, written: Path) -> None:
-    for name, params, _ in commands(written):
-        dataset.query_arrow(name, params)
+    with Results(dataset) as results:
+        for name, params, _ in commands(written):
+            results.rows(Source(name, params))
 
 
 @pytest.mark.long
@@ -294,13 +295,14 @@ def by_measures(dataset: Dataset, written: Path) -> tuple[set[str], set[str]]:
     """Figures of a full report whose query has here a row with all measures, not all 0, so that they must be drawn; and
     those whose query has no measure at all, so that they cannot be. A column with a unit is a measure."""
     whole, empty = set(), set()
-    for figure, name in queries_of_figures(written).items():
-        measures = [column.name for column in catalogue.find(name).columns if column.unit]
-        rows = dataset.query(name).select(measures)
-        if any(any(row) for row in rows.drop_nulls().iter_rows()):
-            whole.add(figure)
-        elif not rows.height or all(count == rows.height for count in rows.null_count().row(0)):
-            empty.add(figure)
+    with Results(dataset) as results:
+        for figure, name in queries_of_figures(written).items():
+            measures = [column.name for column in catalogue.find(name).columns if column.unit]
+            rows = results.rows(Source(name)).select(measures)
+            if any(any(row) for row in rows.drop_nulls().iter_rows()):
+                whole.add(figure)
+            elif not rows.height or all(count == rows.height for count in rows.null_count().row(0)):
+                empty.add(figure)
     return whole, empty
 
 

@@ -47,6 +47,7 @@ def captures_line(folder: Path, captured: int, status: str = "complete") -> tupl
     return section.headline, found
 
 
+@pytest.mark.long
 def test_a_host_that_was_not_captured_is_said(tmp_path: Path) -> None:
     """All files that are there are whole: that alone says nothing."""
     headline, found = captures_line(tmp_path / "whole", captured=3)

@@ -8,14 +8,15 @@ from pathlib import Path
 import packets as p
 import pytest
 from small_runs import BEGIN_NS, SPACING_NS, A, B, ingest_frames, read_folder, write_captures, write_frames
-from tools import Notes, mostly_long
+from tools import Notes
 
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
 
 UP, DOWN = (40000, 5000), (5000, 40000)
 SIZE = 1000
-STARTS = [5000, 2**32 - 1, 2**32 - 30_000, 2**31 - 30_000]
+STARTS = [2**32 - 30_000, 5000, 2**32 - 1, 2**31 - 30_000]
+LOST = [range(0, 96, 6), range(84, 100), range(16), range(40, 56)]
 
 
 def up(number: int, size: int = 0, flags: int = p.ACK, acknowledged: int = 901) -> bytes:
@@ -56,11 +57,16 @@ def missed_of(folder: Path, frames: list[bytes]) -> tuple[int | None, int | None
         return missed(dataset)
 
 
-@pytest.mark.parametrize("start", mostly_long(STARTS, 2**32 - 30_000))
 @pytest.mark.parametrize(
-    "lost", mostly_long([range(0, 96, 6), range(84, 100), range(16), range(40, 56)], range(0, 96, 6), range(84, 100))
+    ("start", "lost"),
+    [
+        pytest.param(
+            start, lost, marks=() if row == column == 0 else pytest.mark.nightly if row != column else pytest.mark.long
+        )
+        for row, start in enumerate(STARTS)
+        for column, lost in enumerate(LOST)
+    ],
 )
-@pytest.mark.long_after(1)
 def test_sixteen_of_a_hundred_segments(start: int, lost: range, tmp_path: Path) -> None:
     """Acknowledged, and not captured: at the start, in the middle, at the end, and scattered in 16 gaps."""
     frames = opening(start) + data(start, range(100), lost) + closing(start + 100 * SIZE)
