@@ -52,9 +52,9 @@ def __getattr__(name: str) -> Any:
 
 def ingest(
     sources: str | Path | Sequence[str | Path], out: str | Path, *, engine: str = "numba", window_ms: float = 1.0,
-    hash: str = "blake3", jobs: int | None = None, force: bool = False, wait: bool = True, tunnels: str = "inner",
-    packets: bool = False, filter: str | None = None, clock_offset: str | float = "offer", run_id: str | None = None,
-    layout: str | None = None, scheduler: str | None = None,
+    silence_us: float = 200.0, hash: str = "blake3", jobs: int | None = None, force: bool = False, wait: bool = True,
+    tunnels: str = "inner", packets: bool = False, filter: str | None = None, clock_offset: str | float = "offer",
+    run_id: str | None = None, layout: str | None = None, scheduler: str | None = None,
 ) -> Dataset:  # fmt: skip
     """Read captures and logs into the dataset at `out` and open it.
 
@@ -65,8 +65,9 @@ def ingest(
     from ddnn_traces.ingestors.options import IngestOptions
 
     options = IngestOptions(
-        engine=engine, window_ms=window_ms, hash=hash, jobs=jobs, force=force, wait=wait, tunnels=tunnels,
-        packets=packets, filter=filter, clock_offset=clock_offset, run_id=run_id, layout=layout, scheduler=scheduler,
+        engine=engine, window_ms=window_ms, silence_us=silence_us, hash=hash, jobs=jobs, force=force, wait=wait,
+        tunnels=tunnels, packets=packets, filter=filter, clock_offset=clock_offset, run_id=run_id, layout=layout,
+        scheduler=scheduler,
     )  # fmt: skip
     several = [sources] if isinstance(sources, str | Path) else sources
     pipeline.ingest([str(source) for source in several], Path(out), options)

@@ -48,6 +48,11 @@ def _clock_offset(_context: click.Context, _option: click.Parameter, value: str 
 )
 @click.option("--window-ms", default=1.0, help="Base window of flow_windows, ms.")
 @click.option(
+    "--silence-us",
+    default=200.0,
+    help="A message of a TCP flow ends where its sender is silent for longer, microseconds (table messages).",
+)
+@click.option(
     "--hash",
     type=click.Choice(hashes.CHOICES),
     default=hashes.DEFAULT,

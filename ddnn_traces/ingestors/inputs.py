@@ -208,6 +208,10 @@ def _same_files(
     return tuple(replace(before[file.name], mtime_ns=file.mtime_ns) for file in now)
 
 
+#: The schema version since which there is the table messages.
+_WITH_MESSAGES = 9
+
+
 def _same_parameters(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     """Whether tables made with the parameters of then are those that would be made now.
 
@@ -215,8 +219,10 @@ def _same_parameters(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     """
     version = then.get("schema_version")
     known = isinstance(version, int) and schema.OLDEST_VERSION <= version <= schema.SCHEMA_VERSION
-    without = ("schema_version", "sha256")  # sha256: whether files were hashed, before version 5
-    return known and all(then.get(name) == now.get(name) for name in (then.keys() | now.keys()) - {*without})
+    without = {"schema_version", "sha256"}  # sha256: whether files were hashed, before version 5
+    if isinstance(version, int) and version < _WITH_MESSAGES:
+        without.add("silence_ns")
+    return known and all(then.get(name) == now.get(name) for name in (then.keys() | now.keys()) - without)
 
 
 def changed_meanwhile(run: RunInput, before: Sequence[FileState]) -> list[str]:

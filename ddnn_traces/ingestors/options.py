@@ -8,6 +8,7 @@ from typing import Any
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors.flow_filter import parse
+from ddnn_traces.pcap.capture_facts import SILENCE_NS
 from ddnn_traces.pcap.engines import DEFAULT_ENGINE, ENGINES
 from ddnn_traces.store import hashes
 
@@ -19,7 +20,8 @@ _CLOCK_OFFSETS = ("auto", "none", "offer")
 class IngestOptions:
     """How to ingest.
 
-    engine: one of engines.ENGINES. window_ms: base window of flow_windows, ms. hash: one of store.hashes.CHOICES, which
+    engine: one of engines.ENGINES. window_ms: base window of flow_windows, ms. silence_us: silence of
+    a TCP flow after which a message ends, us. hash: one of store.hashes.CHOICES, which
     identifies the files. jobs: threads; None: one for each CPU. force: read runs again that have not changed. wait:
     for another ingest into the same dataset, instead of raising BusyError. tunnels: whether a flow is what is inside a
     tunnel (inner) or the tunnel (outer). packets: whether every packet becomes a row of `packets`. filter:
@@ -31,6 +33,7 @@ class IngestOptions:
 
     engine: str = DEFAULT_ENGINE
     window_ms: float = 1.0
+    silence_us: float = SILENCE_NS / 1000
     hash: str = hashes.DEFAULT
     jobs: int | None = None
     force: bool = False
@@ -52,6 +55,14 @@ class IngestOptions:
         return window_ns
 
     @property
+    def silence_ns(self) -> int:
+        """Silence after which a message ends, ns. Raises UsageError when it is shorter than 1 ns or 1 s and longer."""
+        silence_ns = round(self.silence_us * 1000) if math.isfinite(self.silence_us) else 0
+        if not 1 <= silence_ns < 10**9:
+            raise UsageError(f"a silence of {self.silence_us} us is not above 0 and below 1 s; try --silence-us 200")
+        return silence_ns
+
+    @property
     def clock_offset_ns(self) -> int | None:
         """The number of ns to add to the logs' times; None where clock_offset is a word."""
         return None if isinstance(self.clock_offset, str) else round(self.clock_offset * 1e9)
@@ -62,6 +73,7 @@ class IngestOptions:
         return {
             "engine": self.engine,
             "window_ns": self.window_ns,
+            "silence_ns": self.silence_ns,
             "tunnels": self.tunnels,
             "packets": self.packets,
             "filter": self.filter,
@@ -70,7 +82,7 @@ class IngestOptions:
 
     def check(self) -> None:
         """Raise UsageError for an invalid value."""
-        _ = self.window_ns
+        _ = self.window_ns, self.silence_ns
         if self.engine not in ENGINES:
             raise UsageError(f"no engine named {self.engine}; there are {', '.join(ENGINES)}")
         if self.hash not in hashes.CHOICES:

@@ -126,6 +126,7 @@ class _Run:
             open_tunnels=self._options.tunnels == "inner",
             jobs=jobs,
             hash=self._options.hash,
+            silence_ns=self._options.silence_ns,
         )
         return ReadTask(path, _name(self._run, path), self._options.engine, options, self._options.filter)
 
@@ -144,8 +145,17 @@ class _Run:
     def facts(self, scheduler: Scheduler) -> RunFacts:
         """All that is known of the run, when its files are read."""
         clock = self._clock(scheduler)
-        window_ns = self._options.window_ns
-        return RunFacts(self._described, self._files, window_ns, __version__, self._needs, clock, self._warnings)
+        options = self._options
+        return RunFacts(
+            self._described,
+            self._files,
+            options.window_ns,
+            options.silence_ns,
+            __version__,
+            self._needs,
+            clock,
+            self._warnings,
+        )
 
     def _clock(self, scheduler: Scheduler) -> LogClock:
         """The logs' clock against the captures'. With --clock-offset auto it may read all files again."""

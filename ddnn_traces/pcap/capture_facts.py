@@ -28,6 +28,9 @@ STDIN = Path("-")
 #: Step of a packet when the file has no log; before the first step it is -1, after the last the number of steps.
 NO_STEP = -2
 
+#: A message of TCP ends by a longer silence of its flow, without another option.
+SILENCE_NS = 200_000
+
 IN_FLOWS = "in_flows"
 DUPLICATE_VANTAGE = "duplicate_vantage"
 #: Packets that --filter excludes.
@@ -92,7 +95,8 @@ CELLS = pa.schema(
 )
 
 #: One row a packet in a flow, mostly in the order of the file (fragments may have waited). record: its number in the
-#: file, from 0. tcp_flags: null where there are none.
+#: file, from 0. The others from tcp_flags on: null where
+#: the packet's headers do not tell them, or were not captured.
 PACKETS = pa.schema(
     [
         ("record", pa.int64()),
@@ -103,6 +107,32 @@ PACKETS = pa.schema(
         ("payload_bytes", pa.int64()),
         ("captured_bytes", pa.int64()),
         ("tcp_flags", pa.int64()),
+        ("tcp_seq", pa.int64()),
+        ("ecn", pa.int64()),
+        ("roce_opcode", pa.int64()),
+        ("roce_psn", pa.int64()),
+        ("roce_syndrome", pa.int64()),
+    ]
+)
+
+#: What messages are made of (docs/packets.md): payload of a flow that is new and without a gap in its numbers. start:
+#: number of the first byte, counted on as next_sequence (RoCEv2: packet sequence number). largest_bytes: payload of its
+#: largest segment; largest_ns: time of the first such; largest_before: how many it has besides its last segment;
+#: last_bytes: payload of that. marks: of
+#: compiled/trains.py. Where trains are cut between two segments does not change the messages.
+TRAINS = pa.schema(
+    [
+        ("flow", pa.int32()),
+        ("first_ns", pa.int64()),
+        ("last_ns", pa.int64()),
+        ("start", pa.int64()),
+        ("bytes", pa.int64()),
+        ("packets", pa.int64()),
+        ("largest_bytes", pa.int64()),
+        ("largest_ns", pa.int64()),
+        ("largest_before", pa.int64()),
+        ("last_bytes", pa.int64()),
+        ("marks", pa.int64()),
     ]
 )
 
@@ -159,6 +189,7 @@ class ReadOptions:
 
     step_bounds: start of the first step and the end of every step, int64 ns, ascending; empty without a log.
     spill: path (not yet existing) that the engine writes the cells to, as Parquet.
+    silence_ns: after so long without new payload of its flow a message may end; trains do.
     packets: path (not yet existing) that it writes every packet in a flow to, as Parquet; None: not written.
     open_tunnels: whether the flow is what is inside a tunnel.
     jobs: threads that the engine may use for this file.
@@ -176,6 +207,12 @@ class ReadOptions:
     progress: Progress = ignore_progress
     hash: str = hashes.DEFAULT
     pool: Pool | None = None
+    silence_ns: int = SILENCE_NS
+
+    @property
+    def trains(self) -> Path:
+        """Path (not yet existing) that the engine writes the trains to, next to the cells."""
+        return self.spill.with_name(f"{self.spill.name}.trains")
 
 
 @dataclass
@@ -205,6 +242,7 @@ class CaptureFacts:
     samples: pa.Table = field(default_factory=lambda: SAMPLES.empty_table())
     cells: Path | None = None  # Parquet file with the CELLS schema; None where there are none
     cell_lag: int = 0  # windows by which a cell may come after one of a later window
+    trains: Path | None = None  # Parquet file with the TRAINS schema; None where there are none
     counters: dict[str, int | str] = field(
         default_factory=dict
     )  # columns of captures; what the capturing program counted
@@ -219,7 +257,7 @@ class Spill:
     """A Parquet file of integers; it exists once the first rows were written. A context manager."""
 
     def __init__(self, path: Path, schema: pa.Schema, null: int | None = None) -> None:
-        """schema: CELLS or PACKETS. null: the value that stands for null in nullable columns."""
+        """schema: CELLS, TRAINS or PACKETS. null: the value that stands for null in nullable columns."""
         self.path = path
         self._schema = schema
         self._null = null

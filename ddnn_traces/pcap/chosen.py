@@ -117,6 +117,9 @@ class _FlowScanner(Scanner):
         else:
             super()._spill_cells()
 
+    def _spill_trains(self) -> None:
+        self._state.total[table.TRAIN_COUNT] = 0
+
 
 @dataclass
 class FlowSearch:

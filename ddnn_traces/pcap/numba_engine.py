@@ -9,7 +9,7 @@ import numpy as np
 
 from ddnn_traces.capture_format import PCAP_HEADER_BYTES
 from ddnn_traces.pcap import parts
-from ddnn_traces.pcap.capture_facts import PACKETS, CaptureFacts, CellSpill, ReadOptions, Spill
+from ddnn_traces.pcap.capture_facts import PACKETS, TRAINS, CaptureFacts, CellSpill, ReadOptions, Spill
 from ddnn_traces.pcap.capture_file import CaptureFile, PcapHeader
 from ddnn_traces.pcap.compiled import is_cached
 from ddnn_traces.pcap.compiled import scan as loop
@@ -21,7 +21,7 @@ from ddnn_traces.store import hashes
 
 NAME = "numba"
 _ANY_HEADER = PcapHeader("<", 1, 65535, 1)
-_NO_FLAGS = -1  # value of tcp_flags that stands for null
+_NOT_TOLD = -1  # value that stands for null
 
 
 def is_compiled() -> bool:
@@ -45,14 +45,16 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
     """Read one pcap or pcapng, compressed or not. Damage is in the result's status; raises only OSError."""
     with ExitStack() as stack:
         cells = stack.enter_context(CellSpill(options.spill))
-        packets = stack.enter_context(Spill(options.packets, PACKETS, _NO_FLAGS)) if options.packets else None
+        trains = stack.enter_context(Spill(options.trains, TRAINS))
+        packets = stack.enter_context(Spill(options.packets, PACKETS, _NOT_TOLD)) if options.packets else None
         start = _plain_start(path) if _has_readers(options) and _is_large(path, options) else None
         if start:
-            facts = _read_in_parts(path, *start, options, cells)
+            facts = _read_in_parts(path, *start, options, cells, trains)
         else:
             file = stack.enter_context(_opened(path, options))
-            facts = _read_stream(file, options, cells, packets)
+            facts = _read_stream(file, options, cells, packets, trains)
     facts.cells, facts.cell_lag = cells.written, cells.lag
+    facts.trains = trains.written
     facts.packets = packets.written if packets else None
     return facts
 
@@ -85,18 +87,20 @@ def _opened(path: Path, options: ReadOptions) -> CaptureFile:
 
 
 def _read_in_parts(
-    path: Path, header: PcapHeader | str, framing: Framing, options: ReadOptions, cells: Spill
+    path: Path, header: PcapHeader | str, framing: Framing, options: ReadOptions, cells: Spill, trains: Spill
 ) -> CaptureFacts:
     size = path.stat().st_size
     facts = CaptureFacts(path, NAME, size)
     _describe(facts, header, "")
-    scanner = Scanner(framing, options, cells, None)
+    scanner = Scanner(framing, options, cells, None, trains)
     reader, facts.digests = parts.read_in_parts(path, size, scanner, options)
     reader.finish(facts)
     return facts
 
 
-def _read_stream(file: CaptureFile, options: ReadOptions, cells: Spill, packets: Spill | None) -> CaptureFacts:
+def _read_stream(
+    file: CaptureFile, options: ReadOptions, cells: Spill, packets: Spill | None, trains: Spill
+) -> CaptureFacts:
     facts = CaptureFacts(file.path, NAME, file.file_bytes)
     header, framing, stream = split_header(file.blocks())
     if framing is None:
@@ -107,7 +111,8 @@ def _read_stream(file: CaptureFile, options: ReadOptions, cells: Spill, packets:
         facts.status_detail = "nothing of it could be decompressed" if nothing_came else header
     else:
         _describe(facts, header, file.compression)
-        reader = reader_of(Scanner(framing, options, cells, packets), lambda packets: options.progress(0, packets))
+        scanner = Scanner(framing, options, cells, packets, trains)
+        reader = reader_of(scanner, lambda packets: options.progress(0, packets))
         reader.read(stream)
         reader.finish(facts)
     if file.damage:

@@ -22,7 +22,7 @@ from ddnn_traces.pcap.capture_facts import (
     Spill,
 )
 from ddnn_traces.pcap.compiled import flow_table as table
-from ddnn_traces.pcap.compiled import fragments, headers
+from ddnn_traces.pcap.compiled import fragments, headers, trains
 from ddnn_traces.pcap.compiled import scan as loop
 from ddnn_traces.pcap.compiled.connections import NOT_FOLLOWED
 from ddnn_traces.pcap.compiled.flow_table import Options, State
@@ -35,6 +35,7 @@ FLOWS_AT_FIRST = 4096
 TUNNELS_AT_FIRST = 64
 # Rows that are held in memory before they go to disk.
 CELLS_AT_ONCE = 1 << 17
+TRAINS_AT_ONCE = 1 << 15
 PACKETS_AT_ONCE = 1 << 17
 #: Holes in sequence numbers of all flows of a file; of further ones only the bytes are known.
 MOST_HOLES_AT_ONCE = 1 << 20
@@ -44,15 +45,25 @@ SAMPLES_AT_MOST = 1 << 15
 
 
 class Scanner:
-    """Feeds bytes to the packet loop. cells, packets: files for full tables; None: they stay in memory, and grow."""
+    """Feeds bytes to the packet loop. cells, packets, trains: files for full tables; None: these stay in memory, and
+    grow."""
 
-    def __init__(self, framing: Framing, options: ReadOptions, cells: Spill | None, packets: Spill | None) -> None:
+    def __init__(
+        self,
+        framing: Framing,
+        options: ReadOptions,
+        cells: Spill | None,
+        packets: Spill | None,
+        trains: Spill | None = None,
+    ) -> None:
         self.framing = framing
         self.interfaces = np.zeros((0, loop.INTERFACE_COLUMNS), np.int64)
-        self._cells, self._packets = cells, packets
+        self._cells, self._packets, self._trains = cells, packets, trains
         salt = np.uint64(secrets.randbits(63))
         want = options.packets is not None
-        self._options = Options(options.window_ns, options.step_bounds, NO_STEP, options.open_tunnels, want, salt)
+        self._options = Options(
+            options.window_ns, options.step_bounds, NO_STEP, options.open_tunnels, want, options.silence_ns, salt
+        )
         self._state = _new_state(want)
 
     def scan(self, block: memoryview | bytes, pos: int = 0, stop: int | None = None) -> tuple[int, int]:
@@ -76,6 +87,7 @@ class Scanner:
         self.scan(b"")
         self._grow_flows()
         self.close_cells()
+        self._close_trains()
         fragments.give_up_one(self._options, self._state)
 
     @property
@@ -98,6 +110,8 @@ class Scanner:
             self._grow_tunnels()
         while total[table.CELL_COUNT] + total[table.OPEN_CELLS] + table.WAITING_SPACE > len(self._state.cells):
             self._spill_cells()
+        while total[table.TRAIN_COUNT] + trains.TRAIN_SPACE > len(self._state.trains):
+            self._spill_trains()
         if self._options.want_packets and total[table.PACKET_COUNT] + table.WAITING_SPACE > len(state.packets):
             self._spill_packets()
         while total[table.SAMPLE_COUNT] + 1 > len(state.samples):
@@ -135,6 +149,19 @@ class Scanner:
             self._packets.write(self._state.packets[: self._state.total[table.PACKET_COUNT]])
         self._state.total[table.PACKET_COUNT] = 0
 
+    def _spill_trains(self) -> None:
+        if self._trains is None or not self._state.total[table.TRAIN_COUNT]:
+            self._state = self._state._replace(trains=_doubled(self._state.trains))
+            return
+        self._trains.write(self._state.trains[: self._state.total[table.TRAIN_COUNT]])
+        self._state.total[table.TRAIN_COUNT] = 0
+
+    def _close_trains(self) -> None:
+        """Append every flow's open train to the trains."""
+        flow = 0
+        while (flow := trains.close_trains(self._state, flow)) >= 0:
+            self._spill_trains()
+
     def _thin_samples(self) -> None:
         """Keep the half with the lower identities, and take no others from now on: so the choice depends on the
         packets, not on the order in which the file was read."""
@@ -159,6 +186,7 @@ class Scanner:
         place."""
         flows = int(part.total[table.FLOW_COUNT])
         self.close_cells()  # so that cells stay in the order of time
+        self._close_trains()
         self._make_space(flows)
         self._make_space_for_holes(int(part.total[table.HOLE_ROWS]))
         tunnels = self._join_tunnels(part)
@@ -166,10 +194,14 @@ class Scanner:
         mapping = np.empty(flows, np.int64)
         fields: Any = part
         part = State(*(rows if rows.flags.writeable else rows.copy() for rows in fields))  # of another process
-        if not join(part, tunnels, mapping, self._options, self._state):
+        laps = np.zeros(flows, np.int64)
+        if not join(part, tunnels, mapping, laps, self._options, self._state):
             return False
         part.cells[:, 0] = mapping[part.cells[:, 0]]
         self._append_cells(part.cells)
+        part.trains[:, 3] += laps[part.trains[:, 0]]
+        part.trains[:, 0] = mapping[part.trains[:, 0]]
+        self._append_trains(part.trains)
         part.samples[:, 1] = mapping[part.samples[:, 1]]
         self._join_samples(part.samples, int(part.total[table.SAMPLE_LIMIT]))
         return True
@@ -184,6 +216,18 @@ class Scanner:
             count = int(total[table.CELL_COUNT])
             self._state.cells[count : count + len(some)] = some
             total[table.CELL_COUNT] += len(some)
+
+    def _append_trains(self, rows: Int64Array) -> None:
+        total = self._state.total
+        while total[table.TRAIN_COUNT] + len(rows) > len(self._state.trains):
+            if self._trains is not None and len(rows) > len(self._state.trains):
+                self._spill_trains()
+                self._trains.write(rows)
+                return
+            self._spill_trains()
+        count = int(total[table.TRAIN_COUNT])
+        self._state.trains[count : count + len(rows)] = rows
+        total[table.TRAIN_COUNT] += len(rows)
 
     def _join_tunnels(self, other: State) -> Int64Array:
         rows = np.empty(int(other.total[table.TUNNEL_COUNT]), np.int64)
@@ -202,11 +246,13 @@ class Scanner:
     def partial(self) -> State:
         """What was read, with the rows in use alone: small, to be pickled, and to be joined to what is before it."""
         self.close_cells()
+        self._close_trains()
         state, total = self._state, self._state.total
         flows, tunnels = int(total[table.FLOW_COUNT]), int(total[table.TUNNEL_COUNT])
         rows = {
             "keys": flows, "flows": flows, "details": flows, "holes": int(total[table.HOLE_ROWS]),
-            "cells": int(total[table.CELL_COUNT]), "samples": int(total[table.SAMPLE_COUNT]), "tunnel_keys": tunnels,
+            "cells": int(total[table.CELL_COUNT]), "trains": int(total[table.TRAIN_COUNT]),
+            "samples": int(total[table.SAMPLE_COUNT]), "tunnel_keys": tunnels,
             "total": len(total), "skipped": len(state.skipped),
         }  # fmt: skip
         return State(**{name: getattr(state, name)[: rows.get(name, 0)].copy() for name in State._fields})
@@ -217,8 +263,11 @@ class Scanner:
         while fragments.give_up_one(self._options, self._state):
             self._make_space()
         self.close_cells()
+        self._close_trains()
         if self._state.total[table.CELL_COUNT]:
             self._spill_cells()
+        if self._state.total[table.TRAIN_COUNT]:
+            self._spill_trains()
         self._spill_packets()
         total = self._state.total
         facts.records, facts.wire_bytes = int(total[table.RECORDS]), int(total[table.TOTAL_WIRE])
@@ -303,6 +352,7 @@ def _new_state(want_packets: bool) -> State:
         holes=numbers(0, table.HOLE_COLUMNS),
         open_cells=np.zeros(FLOWS_AT_FIRST, np.int64),
         cells=numbers(CELLS_AT_ONCE + table.WAITING_SPACE, table.CELL_COLUMNS),
+        trains=numbers(TRAINS_AT_ONCE + trains.TRAIN_SPACE, trains.TRAIN_COLUMNS),
         packets=numbers(PACKETS_AT_ONCE + table.WAITING_SPACE if want_packets else 0, table.PACKET_COLUMNS),
         samples=numbers(SAMPLES_AT_MOST, table.SAMPLE_COLUMNS),
         total=total,

@@ -17,13 +17,16 @@ if TYPE_CHECKING:
     from ddnn_traces.store.places import Place
 
 #: Table -> the table whose missing rows explain its own: each cause is reported once.
-_EXPLAINED_BY = {"step_flows": "steps", "flow_windows": "flows", "hosts": "flows", "capture_ledger": "captures"}
+_EXPLAINED_BY = {
+    "step_flows": "steps", "flow_windows": "flows", "messages": "flows", "hosts": "flows", "capture_ledger": "captures",
+}  # fmt: skip
 
 #: Table -> what a run without rows in it does not have, and what to do.
 _HINTS = {
     "flows": ("no packet that counts", "query ledger_sums shows the reasons for its records"),
     "hosts": ("no hosts", "ingest again"),
     "flow_windows": ("no windows of its flows", "ingest again, or write it as schemas/flow_windows.toml defines"),
+    "messages": ("no messages of its flows", "ingest it again with --force: an older version wrote it, or no capture"),
     "step_flows": ("a training log, but no packet by its steps", "ingest again with --clock-offset auto"),
     "capture_ledger": ("no ledger of its captures", "ingest again"),
     "steps": ("no training log", "put train_history.log into the run's folder and ingest again"),

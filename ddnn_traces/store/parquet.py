@@ -94,7 +94,11 @@ def encodings(name: str, plain_times: bool = False) -> dict[str, Any]:
     32 bits, which times have, as wrong values without an error.
     """
     table = schema.table(name)
-    sorted_by = {column.name: column for column in table.columns if column.name in table.key and column.type == "int64"}
+    sorted_by = {
+        column.name: column
+        for column in table.columns
+        if column.ascending or (column.name in table.key and column.type == "int64")
+    }
     others = [column.name for column in table.columns if column.name not in sorted_by]
     small = [name for name, column in sorted_by.items() if not (plain_times and column.identifies == "time")]
     return {"use_dictionary": others, "column_encoding": dict.fromkeys(small, "DELTA_BINARY_PACKED")}

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 #: Goes up when a table or column is added or removed, or changes its name, type or meaning. A dataset carries the
 #: version it was written with, and is not opened by an older program.
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 #: The oldest version whose tables can be read: what was added since is null in them.
 OLDEST_VERSION = 4
 
 #: In the order in which a reader meets them.
 TABLES = (
-    "runs", "hosts", "captures", "capture_ledger", "flows", "encapsulations", "flow_opcodes", "flow_windows", "steps",
-    "step_flows", "events", "packets",
+    "runs", "hosts", "captures", "capture_ledger", "flows", "encapsulations", "flow_opcodes", "flow_windows",
+    "messages", "steps", "step_flows", "events", "packets",
 )  # fmt: skip
 
 
@@ -72,7 +72,7 @@ TYPES = {
 class Column:
     """One column: name, type (a key of TYPES), unit, meaning, source and known inaccuracy.
 
-    identifies: one of IDENTIFIES, or empty.
+    identifies: one of IDENTIFIES, or empty. ascending: mostly larger than in the row before: stored as differences.
     """
 
     name: str
@@ -83,6 +83,7 @@ class Column:
     inaccuracy: str = ""
     nullable: bool = True
     identifies: str = ""
+    ascending: bool = False
 
     @property
     def types(self) -> Type:

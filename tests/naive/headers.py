@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 
-from ddnn_traces.pcap.tshark.flows import Encapsulation, Fragment, Packet, Segment
+from ddnn_traces.pcap.tshark.flows import Encapsulation, Fragment, Packet, Roce, Segment
 
 ETHERTYPES = {0x0800: 4, 0x86DD: 6}
 PPP_PROTOCOLS = {0x0021: 0x0800, 0x0057: 0x86DD, 0x0281: 0x8847, 0x0283: 0x8848}  # EtherTypes of the same meaning
@@ -56,6 +56,7 @@ class Ip:
     headers: int
     rest: Part
     fragment: Fragment | None
+    ecn: int
 
     @property
     def later(self) -> bool:
@@ -252,7 +253,7 @@ def packet(datagram: Datagram, around: Encapsulation | None, tunnels: int, in_fr
 def ipv4(datagram: Part, around: Encapsulation | None) -> Ip:
     """RFC 791, 3.1."""
     header = datagram.first(20)
-    first, total, identification, offset, protocol, *ends = struct.unpack(">BxHHHxB2x4s4s", header)
+    first, service, total, identification, offset, protocol, *ends = struct.unpack(">BBHHHxB2x4s4s", header)
     size = (first & 15) * 4
     ip_bytes = datagram_bytes(total, datagram.length, total == 0, most=0xFFFF)
     if first >> 4 != 4 or not 20 <= size <= ip_bytes:
@@ -262,12 +263,12 @@ def ipv4(datagram: Part, around: Encapsulation | None) -> Ip:
     if offset & 0x3FFF:
         shared = around, source, destination, protocol, identification
         fragment = Fragment(shared, (offset & 0x1FFF) * 8, ip_bytes - size, bool(offset & 0x2000))
-    return Ip(source, destination, protocol, ip_bytes, size, datagram.after(size), fragment)
+    return Ip(source, destination, protocol, ip_bytes, size, datagram.after(size), fragment, service & 3)
 
 
 def ipv6(datagram: Part, around: Encapsulation | None) -> Ip:
     """RFC 8200, 3 and 4; RFC 4302, 2.2 for the length of the authentication header."""
-    first, length, following, *ends = struct.unpack(">B3xHBx16s16s", datagram.first(40))
+    first, second, length, following, *ends = struct.unpack(">BB2xHBx16s16s", datagram.first(40))
     if first >> 4 != 6:
         raise Skip("malformed")
     source, destination = map(address, ends)
@@ -283,7 +284,7 @@ def ipv6(datagram: Part, around: Encapsulation | None) -> Ip:
             fragment = Fragment(shared, offset & 0xFFF8, ip_bytes - size, bool(offset & 1))
     if size > ip_bytes:
         raise Skip("malformed")
-    return Ip(source, destination, following, ip_bytes, size, rest, fragment)
+    return Ip(source, destination, following, ip_bytes, size, rest, fragment, second >> 4 & 3)
 
 
 def address(packed: bytes) -> str:
@@ -301,7 +302,9 @@ def datagram_bytes(declared: int, on_wire: int, is_undeclared: bool, most: int) 
 def transport(ip: Ip, around: Encapsulation | None) -> Packet:
     """Ports and payload (RFC 9293, 3.1; RFC 768)."""
     payload = ip.ip_bytes - ip.headers
-    plain = Packet(ip.source, ip.destination, ip.protocol, 0, 0, ip.ip_bytes, payload, around, ip.fragment)
+    ecn = None if ip.later else ip.ecn
+    ends = ip.source, ip.destination, ip.protocol, 0, 0
+    plain = Packet(*ends, ip.ip_bytes, payload, around, ip.fragment, ecn=ecn)
     if ip.later or ip.protocol not in (TCP, UDP):
         return plain
     source, destination = struct.unpack(">HH", ip.rest.first(4))
@@ -311,7 +314,7 @@ def transport(ip: Ip, around: Encapsulation | None) -> Packet:
     known = replace(plain, src_port=source, dst_port=destination, payload_bytes=payload - header)
     if ip.protocol == TCP:
         return replace(known, segment=segment(ip.rest, header))
-    return replace(known, roce=roce(ip.rest) if destination == ROCE_PORT else None)
+    return replace(known, roce=Roce.parse(ip.rest.captured[8:]) if destination == ROCE_PORT else None)
 
 
 def tcp_header(part: Part) -> int:
@@ -344,12 +347,6 @@ def mss(options: bytes) -> int | None:
             return None
         options = options[length:]
     return None
-
-
-def roce(part: Part) -> tuple[int, int] | None:
-    """Destination queue pair and opcode of the base transport header (InfiniBand specification, 9.2)."""
-    header = part.captured[8:16]
-    return (int.from_bytes(header[5:8], "big"), header[0]) if len(header) == 8 else None
 
 
 # --- tunnels

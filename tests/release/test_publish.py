@@ -71,7 +71,18 @@ def run(command: RunCommand) -> Run:
 
 def test_what_is_in_a_release(small: Path, release: Path) -> None:
     names = {path.name for path in release.iterdir()}
-    tables = {"runs", "hosts", "captures", "capture_ledger", "flows", "flow_windows", "steps", "step_flows", "events"}
+    tables = {
+        "runs",
+        "hosts",
+        "captures",
+        "capture_ledger",
+        "flows",
+        "flow_windows",
+        "messages",
+        "steps",
+        "step_flows",
+        "events",
+    }
     others = {layout.RELEASE, layout.CHANGELOG, layout.CHECKSUMS, "dataset.json", "traces.duckdb", *layout.DESCRIPTIONS}
     assert names == tables | others
     text = (release / layout.RELEASE).read_text(encoding="utf-8")

@@ -1,5 +1,5 @@
 -- The rows of the table flows: initiator, reverse flow and bytes on the cable.
--- One row: a flow. An end with more other ends is a server's (shared_port). Where both directions begin at the same time,
+-- One row: a flow; segment: payload of a full TCP segment, null where it is not known. An end with more other ends is a server's (shared_port). Where both directions begin at the same time,
 -- and nothing else tells, the initiator is not known: flow_id has the order of the addresses then.
 CREATE TEMP TABLE run_flows AS
 WITH sides AS (
@@ -42,7 +42,7 @@ WITH sides AS (
            CASE WHEN least_mss > 1500 THEN huge_payload_bytes ELSE large_payload_bytes END AS super_payload
     FROM evidence
 )
-SELECT * EXCLUDE (ip_header_bytes, header_bytes, segment, super_packets, super_payload, least_mss),
+SELECT * EXCLUDE (ip_header_bytes, header_bytes, super_packets, super_payload, least_mss),
        CASE WHEN protocol <> 6 OR super_packets = 0 THEN wire_bytes
             WHEN segment >= 1 THEN
             (wire_bytes + greatest(0, ceil(super_payload / segment) - super_packets) * header_bytes)::BIGINT

@@ -32,9 +32,11 @@ from ddnn_traces.pcap.capture_facts import (
     FILTERED,
     IN_FLOWS,
     NO_STEP,
+    TRAINS,
     CaptureFacts,
     Int64Array,
 )
+from ddnn_traces.pcap.compiled import trains as merging
 from ddnn_traces.pcap.compiled.flow_table import sum_cells
 from ddnn_traces.pcap.flow_counters import merged_by
 from ddnn_traces.store import schema
@@ -81,6 +83,7 @@ class RunFacts:
     description: Description
     files: Sequence[CaptureFacts]
     window_ns: int
+    silence_ns: int
     version: str
     needs: PacketNeeds
     clock: LogClock
@@ -121,6 +124,9 @@ class RunTables(DescribedTables):
         self._con.register("no_cells", CELLS.empty_table())
         cells = self._rows_of_files("cells") or "SELECT NULL::INTEGER AS file, * FROM no_cells"
         self._con.execute(f"CREATE TEMP VIEW cells AS {cells}")
+        self._con.register("no_trains", TRAINS.empty_table())
+        trains = self._rows_of_files("trains") or "SELECT NULL::INTEGER AS file, * FROM no_trains"
+        self._con.execute(f"CREATE TEMP VIEW trains AS {trains}")
 
     def all_filtered(self) -> int:
         """Number of packets in flows that the filter excludes, where it excludes all of them; else 0."""
@@ -213,6 +219,11 @@ class RunTables(DescribedTables):
     def _windows_by_sorting(self) -> Iterable[pa.RecordBatch]:
         """The same where time stamps are far out of order: DuckDB sorts beyond memory."""
         return self._ordered("flow_windows", _sql("flow_windows"), {"window_ns": self._run.window_ns})
+
+    def _messages_table(self) -> Iterable[pa.RecordBatch]:
+        with running("reconcile/trains.sql"):
+            rows = self._con.sql(_sql("trains"), params={"least_segment": _LEAST_SEGMENT})
+            yield from _messages(rows.to_arrow_reader(), self.run_id, self._run.silence_ns)
 
     def _step_flows_table(self) -> Iterable[pa.RecordBatch]:
         return self._ordered("step_flows", _sql("step_flows"), {"no_step": NO_STEP})
@@ -340,6 +351,35 @@ def _chains(rows: list[dict[str, Any]]) -> list[_Tunnel]:
         values = [row[name] for name in _TUNNEL_COLUMNS[:-1]]
         chains.append((around, *values, -1 if row["identifier"] is None else row["identifier"]))
     return chains
+
+
+# --- the rows of messages, in bounded memory
+
+#: As schemas/messages.toml defines them, by their number in compiled/trains.py.
+_END_SOURCES = ("silence", "short_segment", "opcode", "next_message", "last")
+#: Where the segment size is not known, the largest segment of a flow is taken for full from so many bytes on.
+_LEAST_SEGMENT = 1200
+
+
+def _messages(trains: Iterable[pa.RecordBatch], run_id: str, silence_ns: int) -> Iterator[pa.RecordBatch]:
+    """Rows of messages. trains: as trains.sql gives them."""
+    state = np.zeros(merging.STATE_ENTRIES, np.int64)
+    state[merging.OPEN_FLOW] = -1
+    for batch in trains:
+        rows = np.column_stack([column.to_numpy() for column in batch.columns])
+        messages = np.empty((2 * len(rows) + 1, merging.MESSAGE_COLUMNS), np.int64)
+        count = merging.messages_of(rows, state, messages, silence_ns)
+        yield _message_rows(messages[:count], run_id)
+    messages = np.empty((1, merging.MESSAGE_COLUMNS), np.int64)
+    yield _message_rows(messages[: merging.end_messages(state, messages)], run_id)
+
+
+def _message_rows(messages: Int64Array, run_id: str) -> pa.RecordBatch:
+    *numbers, ends, pushed = messages.T
+    columns = [pa.array(np.ascontiguousarray(column)) for column in numbers]
+    columns += [pa.array(np.array(_END_SOURCES, object)[ends], pa.string()), pa.array(pushed == 1, mask=pushed < 0)]
+    run_ids = pa.repeat(pa.scalar(run_id), len(messages))
+    return pa.RecordBatch.from_arrays([run_ids, *columns], schema=schema.table("messages").arrow())
 
 
 # --- the rows of flow_windows, in bounded memory

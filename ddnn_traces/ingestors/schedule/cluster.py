@@ -129,8 +129,9 @@ def read_whole(task: ReadTask, topic: str, number: int) -> tuple[ReadResult, dic
     topic, number: as of ReportingProgress. Raises ClusterError.
     """
     with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as name:
-        outputs = {"spill": Path(name, "cells")} | ({"packets": Path(name, "packets")} if task.options.packets else {})
-        options = replace(task.options, **outputs)  # type: ignore[arg-type]
+        packets = Path(name, "packets") if task.options.packets else None
+        options = replace(task.options, spill=Path(name, "cells"), packets=packets)
+        outputs = {"spill": options.spill, "trains": options.trains} | ({"packets": packets} if packets else {})
         if streams.is_local(task.path) and not task.path.exists():
             raise ClusterError(f"{task.path}: {platform.node()}, a worker, does not see this file; {_SHARE}")
         result = read(replace(task, options=options), ReportingProgress(topic, number))
@@ -253,6 +254,7 @@ class Cluster:
             getattr(task.options, name).write_bytes(content)
         facts = result.facts
         facts.cells = task.options.spill if "spill" in outputs else None
+        facts.trains = task.options.trains if "trains" in outputs else None
         facts.packets = task.options.packets if "packets" in outputs else None
         reported.latest = (facts.file_bytes, facts.records)
         reported.show()

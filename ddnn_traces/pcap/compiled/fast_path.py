@@ -32,10 +32,13 @@ from ddnn_traces.pcap.compiled.flow_table import (
     RECORDS,
     SAMPLE_LIMIT,
     TOTAL_WIRE,
+    TRAIN_COUNT,
+    WAITING_SPACE,
     count_large,
     sample_identity,
 )
 from ddnn_traces.pcap.compiled.headers import LINKS, SIZE, TYPE_AT, link_row
+from ddnn_traces.pcap.compiled.trains import TRAIN_SPACE, add_to_train
 
 # From so many flows on, their table is not in the caches, and is prefetched for records so far ahead: twice the speed.
 MANY_FLOWS, NEAR_AHEAD, FAR_AHEAD = 2048, 8, 16
@@ -87,8 +90,11 @@ def remember(recent, buf, i, transport, flow):
 
 
 @helper
-def common_packets(buf, pos, stop, size, expected, most_cells, flows, details, recent, total, open_cells):
+def common_packets(buf, pos, stop, size, expected, silence_ns, state):
     """Read little-endian records from pos on: offset of the first one that is left to scan.py."""
+    flows, details, recent, total = state.flows, state.details, state.recent, state.total
+    open_cells, trains = state.open_cells, state.trains
+    most_cells, most_trains = len(state.cells) - WAITING_SPACE, len(trains) - TRAIN_SPACE
     is_pcapng, interface, unit, offset = expected.is_pcapng, expected.interface, expected.unit_ns, expected.offset_ns
     longest, latest_high, begin, end = expected.longest, expected.latest_high, expected.begin, expected.end
     step, limit = expected.step, np.uint64(total[SAMPLE_LIMIT])
@@ -152,6 +158,8 @@ def common_packets(buf, pos, stop, size, expected, most_cells, flows, details, r
             expected_seq, seq = flows[flow, NEXT], u32(buf, i + 24)
             if expected_seq < 0 or seq != expected_seq & 0xFFFFFFFF or sample_identity(flow, flows, seq) <= limit:
                 break
+            if total[TRAIN_COUNT] > most_trains:
+                break
         if flows[flow, ACK] < 0:
             break
         if flows[flow, CELL_PACKETS] == 0:
@@ -167,7 +175,9 @@ def common_packets(buf, pos, stop, size, expected, most_cells, flows, details, r
         flows[flow, CELL_PACKETS] += 1
         flows[flow, CELL_WIRE] += wire
         flows[flow, CELL_PAYLOAD] += payload
-        flows[flow, NEXT] += payload
+        if payload:
+            add_to_train(flow, flows, trains, total, silence_ns, flows[flow, NEXT], payload, payload, time, flags)
+            flows[flow, NEXT] += payload
         flows[flow, IP] += ip_bytes
         flows[flow, CAPTURED] += captured
         flows[flow, LAST] = time
@@ -186,6 +196,7 @@ def common_packets(buf, pos, stop, size, expected, most_cells, flows, details, r
             flow = max(np.int64(recent[slot, 1] & np.uint64(0xFFFFFFFF)) - 1, 0)
             prefetch(flows, flow * FLOW_COLUMNS)
             prefetch(flows, flow * FLOW_COLUMNS + 8)
+            prefetch(flows, flow * FLOW_COLUMNS + 16)
         begin = time
         records += 1
         wires += wire

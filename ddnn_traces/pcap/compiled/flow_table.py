@@ -16,11 +16,14 @@ from ddnn_traces.jit import borrowed, inlined
 from ddnn_traces.pcap.compiled import compiled
 from ddnn_traces.pcap.flow_counters import COUNTERS
 
-# Columns of `flows`, int64, one row a connection: two cache lines, which every packet touches.
+# Columns of `flows`, int64, one row a connection: three cache lines. The third, which only packets with payload touch,
+# is the open train (trains.py).
 CELL_STEP, CELL_PACKETS, CELL_WIRE, CELL_PAYLOAD, IP, CAPTURED, NEXT, IDENTITY = range(8)
 FIRST, LAST, PACKETS, WIRE, PAYLOAD, ACK, LARGE_PAYLOAD = range(8, 15)
 CELL_RETX = 15  # bytes, of the cell
-FLOW_COLUMNS = 16
+TRAIN_FIRST, TRAIN_LAST, TRAIN_START, TRAIN_BYTES, TRAIN_PACKETS = range(16, 21)
+TRAIN_LARGEST, TRAIN_LARGEST_AT, TRAIN_COUNTED = range(21, 24)  # COUNTED: 4 times the number of largest, marks
+FLOW_COLUMNS = 24
 
 #: The counters (flow_counters.py) that are columns of `flows`; the others are columns of `details`.
 FLOW_COUNTERS = {
@@ -69,16 +72,17 @@ KEY_WORDS = 6
 RECORDS, TOTAL_WIRE, EARLIEST, LATEST, FLOW_COUNT, CELL_COUNT, PACKET_COUNT, SAMPLE_COUNT = range(8)
 TUNNEL_COUNT, SAMPLE_LIMIT, LAST_TIME, UNTIMED, FRAGMENTS, DATAGRAMS, WAITING, WINDOW, OPEN_CELLS = range(8, 17)
 HOLE_ROWS, FREE_HOLE = range(17, 19)  # rows of `holes` that were ever used; row + 1 of the first one that is free again
-INVALID_TIMES = 19
-TOTALS = 20
+INVALID_TIMES, TRAIN_COUNT = range(19, 21)
+TOTALS = 21
 
 #: Rows that one packet may add at most: to flows and tunnels, and to cells and packets (fragments that have waited).
 SPACE, WAITING_SPACE = 8, 4096 + 8
 
 # Columns of a cell: flow, window, step, packets, wire bytes, payload bytes, retransmitted bytes.
 CELL_COLUMNS = 7
-# Columns of a packet: record, flow, time, wire, IP, payload and captured bytes, TCP flags (-1: none).
-PACKET_COLUMNS = 8
+# Columns of a packet: record, flow, time, wire, IP, payload and captured bytes; and, -1 where there is none: TCP flags
+# and sequence number, ECN, RoCEv2's opcode, packet sequence number and syndrome.
+PACKET_COLUMNS = 13
 # Columns of a sample: identity, flow, time.
 SAMPLE_COLUMNS = 3
 
@@ -89,20 +93,22 @@ Int64Array = npt.NDArray[np.int64]
 
 class Options(NamedTuple):
     """The options for reading a file. window_ns: length of a base window. bounds: start of the first step,
-    then the end of every step, ascending, ns; empty: every packet gets `no_step`. salt: of the hash."""
+    then the end of every step, ascending, ns; empty: every packet gets `no_step`. silence_ns: as of ReadOptions.
+    salt: of the hash."""
 
     window_ns: int
     bounds: Int64Array
     no_step: int
     open_tunnels: bool
     want_packets: bool
+    silence_ns: int
     salt: np.uint64
 
 
 class State(NamedTuple):
     """The state of reading a file. All int64 but slots (int32, a power of two long, -1 free) and the words of keys
     (uint64). Rows: keys, flows and details a connection each, open_cells a flow that has a cell in the current window
-    (total[WINDOW]), holes those of all flows, cells, packets and samples by their counts in total,
+    (total[WINDOW]), holes those of all flows, cells, trains, packets and samples by their counts in total,
     skipped a reason each (packets, wire bytes); tunnels as a flow table of their own; recent: flows by the bytes of
     their packets, as in fast_path.py; the others as in headers.py and fragments.py."""
 
@@ -113,6 +119,7 @@ class State(NamedTuple):
     holes: Int64Array
     open_cells: Int64Array
     cells: Int64Array
+    trains: Int64Array
     packets: Int64Array
     samples: Int64Array
     total: Int64Array
@@ -132,10 +139,11 @@ def borrow(options, state):
     """Options and state whose arrays are not reference-counted, for the length of one call."""
     o, s = options, state
     return (
-        Options(o.window_ns, borrowed(o.bounds), o.no_step, o.open_tunnels, o.want_packets, o.salt),
+        Options(o.window_ns, borrowed(o.bounds), o.no_step, o.open_tunnels, o.want_packets, o.silence_ns, o.salt),
         State(
             borrowed(s.slots), borrowed(s.keys), borrowed(s.flows), borrowed(s.details), borrowed(s.holes),
-            borrowed(s.open_cells), borrowed(s.cells), borrowed(s.packets), borrowed(s.samples), borrowed(s.total),
+            borrowed(s.open_cells), borrowed(s.cells), borrowed(s.trains), borrowed(s.packets), borrowed(s.samples),
+            borrowed(s.total),
             borrowed(s.skipped), borrowed(s.tunnel_slots), borrowed(s.tunnel_keys), borrowed(s.datagrams),
             borrowed(s.datagram_keys), borrowed(s.waiting), borrowed(s.found), borrowed(s.found_key),
             borrowed(s.recent),
@@ -282,11 +290,18 @@ def count_large(flow, flows, details, ip_bytes, payload):
 
 
 @inlined
-def keep_packet(flow, packets, total, record, ts, wire, ip_bytes, payload, captured, flags):
-    """Append a row to `packets`."""
+def keep_packet(flow, packets, total, record, ts, wire, ip_bytes, payload, captured, told):
+    """Append a row to `packets`. told: its last columns, which the headers tell."""
     at = total[PACKET_COUNT]
     packets[at, 0], packets[at, 1], packets[at, 2], packets[at, 3] = record, flow, ts, wire
-    packets[at, 4], packets[at, 5], packets[at, 6], packets[at, 7] = ip_bytes, payload, captured, flags
+    packets[at, 4], packets[at, 5], packets[at, 6], packets[at, 7] = ip_bytes, payload, captured, told[0]
+    packets[at, 8], packets[at, 9], packets[at, 10], packets[at, 11], packets[at, 12] = (
+        told[1],
+        told[2],
+        told[3],
+        told[4],
+        told[5],
+    )
     total[PACKET_COUNT] += 1
 
 

@@ -31,6 +31,8 @@ from ddnn_traces.pcap.compiled.headers import (
     PAYLOAD,
 )
 
+#: Of a packet without a transport header: TCP's flags, and the rest.
+NOTHING_TOLD = (np.int64(-1),) * 6
 MOST_DATAGRAMS, MOST_WAITING = 1024, 4096
 MOST_AGE_NS = 30_000_000_000
 
@@ -51,7 +53,7 @@ def _count(flow, record, ts, wire, ip_bytes, payload, captured, options, state):
     count_sizes(flow, state.flows, state.details, ts, ip_bytes, payload, captured)
     state.details[flow, MARKS] |= NOT_FOLLOWED
     if options.want_packets:
-        keep_packet(flow, state.packets, state.total, record, ts, wire, ip_bytes, payload, captured, np.int64(-1))
+        keep_packet(flow, state.packets, state.total, record, ts, wire, ip_bytes, payload, captured, NOTHING_TOLD)
 
 
 @helper

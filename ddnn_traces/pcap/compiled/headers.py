@@ -373,8 +373,9 @@ def protocol_word(version, protocol, both_ports):
 # --- tunnels, fragments, RoCEv2
 
 # Entries of `found`: of the packet, and of the fragment that it is.
-PROTOCOL, TRANSPORT, PAYLOAD, IP_BYTES, PART, FRAGMENT_BEGIN, FRAGMENT_BYTES, FRAGMENT_MORE = range(8)
-FOUND = 8
+PROTOCOL, TRANSPORT, PAYLOAD, IP_BYTES, PART, IP_AT, IP_VERSION = range(7)
+FRAGMENT_BEGIN, FRAGMENT_BYTES, FRAGMENT_MORE = range(7, 10)
+FOUND = 10
 # Words of `found_key`: the flow's key, then the datagram's.
 DATAGRAM_KEY, FOUND_WORDS = 6, 12
 
@@ -584,6 +585,7 @@ def innermost(buf, i, version, start, end, wire, options, state):
         a, b, c, d = addresses(buf, i, version)
         e = protocol_word(version, protocol, both_ports)
         found[PROTOCOL], found[TRANSPORT], found[PAYLOAD], found[IP_BYTES] = protocol, transport, payload, ip_bytes
+        found[IP_AT], found[IP_VERSION] = i, version
         key[0], key[1], key[2], key[3], key[4], key[5] = a, b, c, d, e, np.uint64(tunnel << 40)
         port = both_ports & 0xFFFF
         if protocol == UDP and port == ROCE and part != LATER_FRAGMENT and transport + 16 <= end:

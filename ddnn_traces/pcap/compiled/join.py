@@ -58,6 +58,7 @@ from ddnn_traces.pcap.compiled.flow_table import (
     NEXT,
     RECORDS,
     TOTAL_WIRE,
+    TRAIN_LARGEST,
     UNTIMED,
     find_slot,
     new_flow,
@@ -133,6 +134,7 @@ def _join_counters(table, flow, new, row, sums, least, most):
 
 @helper
 def _add(part, row, state, flow):
+    """Add a part's row to a flow: how far its sequence numbers go on from the part's own."""
     flows, details, new, new_details = state.flows, state.details, part.flows, part.details
     _join_counters(flows, flow, new, row, _FLOW_SUMS, _FLOW_LEAST, _FLOW_MOST)
     _join_counters(details, flow, new_details, row, _DETAIL_SUMS, _DETAIL_LEAST, _DETAIL_MOST)
@@ -144,12 +146,15 @@ def _add(part, row, state, flow):
         flows[flow, ACK] += distance(flows[flow, ACK] & 0xFFFFFFFF, new_details[row, FIRST_ACK])
         flows[flow, ACK] += new[row, ACK] - new_details[row, FIRST_ACK]
     if new[row, NEXT] < 0:
-        return
+        return np.int64(0)
+    if new[row, TRAIN_LARGEST]:
+        flows[flow, TRAIN_LARGEST] = new[row, TRAIN_LARGEST]
     if flows[flow, NEXT] < 0:
         details[flow, FIRST_SEQ] = flows[flow, NEXT] = new_details[row, FIRST_SEQ]
     laps = flows[flow, NEXT] - new_details[row, FIRST_SEQ]
     flows[flow, NEXT] = new[row, NEXT] + laps
     _add_holes(part, row, laps, state, flow)
+    return laps
 
 
 @helper
@@ -171,11 +176,11 @@ def _add_holes(part, row, laps, state, flow):
 
 
 @compiled
-def join(part, tunnels, mapping, options, state):
+def join(part, tunnels, mapping, laps, options, state):
     """Append a part's flows and totals to `state`; False where it is refused, and then nothing has changed.
 
     tunnels: row in the whole of each of the part's tunnels. mapping: int64, as long as the part's flows; filled with
-    the row of each in the whole. `state` has space for them all.
+    the row of each in the whole; laps with what to add to its sequence numbers. `state` has space for them all.
     """
     total = state.total
     if part.total[FRAGMENTS] or part.total[UNTIMED] or total[HOLE_ROWS] + part.total[HOLE_ROWS] > len(state.holes):
@@ -194,7 +199,7 @@ def join(part, tunnels, mapping, options, state):
                 mapping[row] = flow
     for row in range(count):
         if mapping[row] >= 0:
-            _add(part, row, state, mapping[row])
+            laps[row] = _add(part, row, state, mapping[row])
             continue
         slot, word = _slot(part, row, tunnels, options, state)
         a, b, c, d, e = part.keys[row, 0], part.keys[row, 1], part.keys[row, 2], part.keys[row, 3], part.keys[row, 4]

@@ -51,6 +51,7 @@ from ddnn_traces.pcap.compiled.flow_table import (
     SAMPLE_COUNT,
     SPACE,
     TOTAL_WIRE,
+    TRAIN_COUNT,
     TUNNEL_COUNT,
     UNTIMED,
     WAITING_SPACE,
@@ -66,13 +67,17 @@ from ddnn_traces.pcap.compiled.flow_table import (
 from ddnn_traces.pcap.compiled.fragments import first_fragment, later_fragment
 from ddnn_traces.pcap.compiled.headers import (
     FOLLOW,
+    IP_AT,
     IP_BYTES,
+    IP_VERSION,
     LATER_FRAGMENT,
     PART,
     PAYLOAD,
     PROTOCOL,
+    ROCE,
     TCP,
     TRANSPORT,
+    UDP,
     WHOLE,
     addresses,
     innermost,
@@ -83,6 +88,7 @@ from ddnn_traces.pcap.compiled.headers import (
     ports,
     protocol_word,
 )
+from ddnn_traces.pcap.compiled.trains import TRAIN_SPACE, add_roce, add_to_train, has_syndrome
 
 # Why scan() returned: the next record is not complete, a table is full, damage follows, a section or an interface is
 # described here, or `stop` is reached.
@@ -98,6 +104,8 @@ BILLION, MOST_SECONDS = 10**9, (2**63 - 1) // 10**9
 # In place of TCP flags: of a packet without a TCP header, and of one whose header was not captured. Both are negative;
 # the second one has the bit of SYN, so that it takes that rare branch.
 NO_HEADER, CUT_HEADER, NO_FLAGS = -8, -6, np.int64(-1)
+# In the sixth word of a key.
+IS_ROCE, OPCODE_FROM, OPCODE_MASK = np.uint64(1 << 32), np.uint64(24), np.uint64(0xFF)
 
 
 class Framing(NamedTuple):
@@ -220,6 +228,23 @@ def record_at(buf, pos, size, framing, interfaces, last_time):
     return np.int64(-1), True, start, captured, wire, time, np.int64(framing.link), following
 
 
+@helper
+def told_by_headers(buf, ip_at, version, protocol, transport, end, part, flags, seq):
+    """The last columns of a packet's row (flow_table.py), -1: not told. transport: where UDP or TCP is."""
+    none = np.int64(-1)
+    ecn = np.int64(buf[ip_at + 1]) & 3 if version == 4 else (np.int64(buf[ip_at + 1]) >> 4) & 3
+    seq = none if flags < 0 else seq
+    opcode, number, syndrome, at = none, none, none, transport + 8
+    is_roce = protocol == UDP and u16(buf, transport + 2) == ROCE and part == WHOLE
+    if is_roce and at + 8 <= end:
+        opcode = np.int64(buf[at])
+        if at + 12 <= end:
+            number = (np.int64(buf[at + 9]) << 16) | u16(buf, at + 10)
+        if at + 13 <= end and has_syndrome(opcode):
+            syndrome = np.int64(buf[at + 12])
+    return flags, seq, ecn, opcode, number, syndrome
+
+
 @compiled
 def scan(buf, pos, size, stop, framing, interfaces, options, state):
     """Read complete records from buf[pos:size] that begin before `stop`: (offset of the first unread record, why).
@@ -230,16 +255,16 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
     options, state = borrow(options, state)
     buf, interfaces = borrowed(buf), borrowed(interfaces)
     slots, keys, flows, details = state.slots, state.keys, state.flows, state.details
-    cells, open_cells, holes = state.cells, state.open_cells, state.holes
+    cells, open_cells, holes, trains = state.cells, state.open_cells, state.holes, state.trains
     samples, packets, total, skipped = state.samples, state.packets, state.total, state.skipped
     found, found_key = state.found, state.found_key
     is_pcapng, big_endian, tick_ns = framing.is_pcapng, framing.big_endian, framing.tick_ns
     link, max_captured = framing.link, framing.max_captured
     window_ns, bounds, no_step, salt = options.window_ns, options.bounds, options.no_step, options.salt
-    want_packets = options.want_packets
+    want_packets, silence_ns = options.want_packets, options.silence_ns
     most_flows, most_cells = len(keys) - SPACE, len(cells) - WAITING_SPACE
     most_packets, most_tunnels = len(packets) - WAITING_SPACE, len(state.tunnel_keys) - SPACE
-    most_samples = len(samples) - 1
+    most_samples, most_trains = len(samples) - 1, len(trains) - TRAIN_SPACE
 
     are_common = not (big_endian or want_packets)
     unit_ns, offset_ns, latest_high = np.int64(tick_ns), np.int64(0), np.int64(0)
@@ -260,6 +285,7 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
             total[FLOW_COUNT] > most_flows
             or total[CELL_COUNT] + total[OPEN_CELLS] > most_cells
             or total[SAMPLE_COUNT] > most_samples
+            or total[TRAIN_COUNT] > most_trains
             or total[TUNNEL_COUNT] > most_tunnels
             or (want_packets and total[PACKET_COUNT] > most_packets)
         ):
@@ -315,6 +341,7 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
         part = np.int64(WHOLE)
         is_common = False
         i, version = network_header(buf, start, end, link)
+        ip_at = i
         if version == 0:
             outcome = i
         else:
@@ -329,6 +356,7 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
                     outcome = innermost(buf, i, version, start, end, wire, options, state)
                     protocol, transport, payload = found[PROTOCOL], found[TRANSPORT], found[PAYLOAD]
                     ip_bytes, part = found[IP_BYTES], found[PART]
+                    ip_at, version = found[IP_AT], found[IP_VERSION]
                     a, b, c, d = found_key[0], found_key[1], found_key[2], found_key[3]
                     e, f = found_key[4], found_key[5]
 
@@ -378,7 +406,8 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
             count_packet(flow, flows, details, open_cells, cells, total, step, ts, wire, ip_bytes, payload, captured)
             if want_packets:
                 record = total[RECORDS]
-                keep_packet(flow, packets, total, record, ts, wire, ip_bytes, payload, captured, max(flags, NO_FLAGS))
+                told = told_by_headers(buf, ip_at, version, protocol, transport, end, part, max(flags, NO_FLAGS), seq)
+                keep_packet(flow, packets, total, record, ts, wire, ip_bytes, payload, captured, told)
 
             # --- TCP
             if flags >= 0:
@@ -387,13 +416,21 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
                 syn, fin = (flags >> 1) & 1, flags & 1
                 if payload or syn or fin:
                     if seq == flows[flow, NEXT] & 0xFFFFFFFF and flows[flow, NEXT] >= 0:
+                        if payload:
+                            start = flows[flow, NEXT] + syn
+                            add_to_train(flow, flows, trains, total, silence_ns, start, payload, payload, ts, flags)
                         flows[flow, NEXT] += payload + syn + fin
                     else:
-                        segment(flow, flows, details, holes, total, seq, syn, payload, fin)
+                        segment(
+                            flow, flows, details, holes, trains, total, silence_ns, seq, syn, payload, fin, ts, flags
+                        )
                     if payload:
                         sample_segment(flow, flows, samples, total, seq, ts)
                 if flags & (ACK_FLAG | RST_FLAG) == ACK_FLAG:
                     acknowledge(flow, flows, details, ack)
+            if f & IS_ROCE and transport + 20 <= end:
+                opcode = np.int64(f >> OPCODE_FROM & OPCODE_MASK)
+                add_roce(flow, flows, trains, total, buf, transport, opcode, payload, ts)
             if part != WHOLE:
                 details[flow, MARKS] |= NOT_FOLLOWED
                 total[FRAGMENTS] += 1
@@ -407,9 +444,7 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
             total[LAST_TIME] = ts
             begin, until = max(window_from, step_from), min(window_to, step_to)
             expected = Expected(is_pcapng, link, number, unit_ns, offset_ns, longest, latest_high, begin, until, step)
-            pos = common_packets(
-                buf, pos, stop, size, expected, most_cells, flows, details, state.recent, total, open_cells
-            )
+            pos = common_packets(buf, pos, stop, size, expected, silence_ns, state)
             ts = total[LAST_TIME]
 
     total[LAST_TIME] = ts

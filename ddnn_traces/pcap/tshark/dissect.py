@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from ddnn_traces.pcap.link_types import LINK_TYPES, OF_WIRESHARK
-from ddnn_traces.pcap.tshark.flows import SYN, Encapsulation, Fragment, Packet, Segment
+from ddnn_traces.pcap.tshark.flows import SYN, Encapsulation, Fragment, Packet, Roce, Segment
 
 TCP, UDP, GRE = 6, 17, 47
 IPIP = {4: "ip", 41: "ipv6"}
@@ -79,6 +79,7 @@ class _Datagram:
     ip_bytes: int
     payload: int
     fragment: Fragment | None
+    ecn: int
 
     @property
     def payload_offset(self) -> int | None:
@@ -224,7 +225,7 @@ def _read_ipv4(packet: Any, ip: Any, offset: int | None, around: Encapsulation |
     fragment = None
     if start or more:
         fragment = Fragment((around, src, dst, protocol, _number(ip, "id")), start, payload, more)
-    return _Datagram(offset, around, src, dst, protocol, ip_bytes, payload, fragment)
+    return _Datagram(offset, around, src, dst, protocol, ip_bytes, payload, fragment, _number(ip, "dsfield") & 3)
 
 
 def _read_ipv6(packet: Any, ip: Any, offset: int | None, around: Encapsulation | None) -> _Datagram:
@@ -253,7 +254,7 @@ def _read_ipv6(packet: Any, ip: Any, offset: int | None, around: Encapsulation |
         protocol = after
     if payload < 0:
         raise Skipped(MALFORMED)
-    return _Datagram(offset, around, src, dst, protocol, ip_bytes, payload, fragment)
+    return _Datagram(offset, around, src, dst, protocol, ip_bytes, payload, fragment, _number(ip, "tclass") & 3)
 
 
 # --- transport
@@ -261,11 +262,12 @@ def _read_ipv6(packet: Any, ip: Any, offset: int | None, around: Encapsulation |
 
 def _read_transport(packet: Any, datagram: _Datagram, level: list[_Layer]) -> Packet:
     """The packet of this IP header, whatever it may carry in a tunnel."""
+    is_later = datagram.fragment is not None and datagram.fragment.offset > 0
     found = Packet(
         datagram.src_ip, datagram.dst_ip, datagram.protocol, 0, 0, datagram.ip_bytes, datagram.payload,
-        datagram.around, datagram.fragment,
+        datagram.around, datagram.fragment, ecn=None if is_later else datagram.ecn,
     )  # fmt: skip
-    if datagram.protocol not in (TCP, UDP) or (datagram.fragment and datagram.fragment.offset):
+    if datagram.protocol not in (TCP, UDP) or is_later:
         return found
     name = "tcp" if datagram.protocol == TCP else "udp"
     fields = next((layer.fields for layer in level if layer.name == name), None)
@@ -311,9 +313,7 @@ def _read_udp(found: Packet, udp: Any) -> Packet:
         header = bytes.fromhex(_text(udp, "payload").replace(":", ""))
     except AttributeError:
         return found
-    if len(header) < 8:
-        return found
-    return replace(found, roce=(int.from_bytes(header[5:8], "big"), header[0]))
+    return replace(found, roce=Roce.parse(header))
 
 
 # --- tunnels

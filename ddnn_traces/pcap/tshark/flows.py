@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import NamedTuple
 
-from ddnn_traces.pcap.capture_facts import NO_STEP
+from ddnn_traces.pcap.capture_facts import NO_STEP, SILENCE_NS
 from ddnn_traces.pcap.flow_counters import COUNTERS
 
-FIN, SYN, RST, ACK = 1, 2, 4, 16
+FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
 TCP = 6
 LARGE, HUGE = 1500, 9000  # IP lengths above these
 MOST_HOLES = 1024
@@ -59,12 +59,35 @@ class Segment(NamedTuple):
     mss: int | None
 
 
+class Roce(NamedTuple):
+    """RoCEv2: fields of the base transport header. number: packet sequence number, pad: bytes of padding; both None
+    where 12 bytes of it were not captured. syndrome: of the acknowledgement that follows, None without."""
+
+    queue_pair: int
+    opcode: int
+    number: int | None = None
+    pad: int | None = None
+    syndrome: int | None = None
+
+    @classmethod
+    def parse(cls, header: bytes) -> Roce | None:
+        """header: what was captured from the base transport header on. None below 8 bytes."""
+        if len(header) < 8:
+            return None
+        pair, opcode = int.from_bytes(header[5:8], "big"), header[0]
+        if len(header) < 12:
+            return cls(pair, opcode)
+        with_aeth = opcode >> 5 in (0, 5) and opcode & 31 in (13, 15, 16, 17, 18)
+        syndrome = header[12] if with_aeth and len(header) > 12 else None
+        return cls(pair, opcode, int.from_bytes(header[9:12], "big"), header[1] >> 4 & 3, syndrome)
+
+
 @dataclass(frozen=True, slots=True)
 class Packet:
     """A packet that belongs to a flow. Sizes as in schemas/flows.toml.
 
-    fragment: None for a whole datagram; the outermost one where the packet is in a tunnel. roce: destination queue pair
-    and opcode, None for other packets. segment: None but for TCP with as much of its header.
+    fragment: None for a whole datagram; the outermost one where the packet is in a tunnel. roce: None for others. ecn:
+    None for fragments after the first. segment: None but for TCP with as much of its header.
     """
 
     src_ip: str
@@ -76,7 +99,8 @@ class Packet:
     payload_bytes: int
     encapsulation: Encapsulation | None = None
     fragment: Fragment | None = None
-    roce: tuple[int, int] | None = None
+    roce: Roce | None = None
+    ecn: int | None = None
     segment: Segment | None = None
 
 
@@ -113,6 +137,11 @@ class Flow(SimpleNamespace):
         self.first_seen_ns = self.last_seen_ns = time_ns
         self.kept = self.followed = True
         self.gaps = []  # start and end of each, ascending
+        self.silence_ns = SILENCE_NS
+        self.trains: list[tuple[int, ...]] = []  # rows of TRAINS that have ended
+        self._train: list[tuple[Record, int, int, int]] = []  # record, start, new bytes, payload of each segment
+        self._pushed = 0  # its marks
+        self._last_bytes = 0  # payload of the last segment with new bytes, in order
 
     def goes_on_with(self, segment: Segment) -> bool:
         """Whether the segment belongs to this connection; only a SYN may begin another."""
@@ -142,9 +171,11 @@ class Flow(SimpleNamespace):
         if packet.fragment or (packet.protocol == TCP and packet.segment is None):
             self.followed = False
         if packet.segment is not None:
-            self._add_segment(packet.segment, packet.payload_bytes)
+            self._add_segment(packet.segment, packet.payload_bytes, record)
+        if packet.roce is not None:
+            self._add_roce(packet.roce, packet.payload_bytes, record)
 
-    def _add_segment(self, segment: Segment, payload: int) -> None:
+    def _add_segment(self, segment: Segment, payload: int, record: Record) -> None:
         """TCP flags and sequence numbers (RFC 9293, 3.1 and 3.4)."""
         fin, syn, rst, ack = (segment.flags & bit != 0 for bit in (FIN, SYN, RST, ACK))
         ended = self.fin_packets + self.rst_packets + rst > 0
@@ -158,7 +189,7 @@ class Flow(SimpleNamespace):
         if syn and self.mss is None:
             self.mss = segment.mss
         if payload or syn or fin:
-            self._occupy(segment.sequence, syn, payload, fin, ended)
+            self._occupy(segment.sequence, syn, payload, fin, ended, record, segment.flags & PSH != 0)
         if ack and not rst:
             self._acknowledge(segment.acknowledgement)
 
@@ -168,9 +199,12 @@ class Flow(SimpleNamespace):
             self.first_acknowledged = self.acknowledged = number
         self.acknowledged += max(0, (number - self.acknowledged + 2**31) % 2**32 - 2**31)
 
-    def _occupy(self, sequence: int, syn: bool, payload: int, fin: bool, ended: bool) -> None:
+    def _occupy(
+        self, sequence: int, syn: bool, payload: int, fin: bool, ended: bool, record: Record, pushed: bool
+    ) -> None:
         """Take the numbers from `sequence` on: SYN, payload, FIN. ended: whether there was a FIN or RST before; numbers
-        ahead are then those of another connection."""
+        ahead are then those of another connection. record, pushed: of the segment, whether it has PSH."""
+        is_first = self.next_sequence is None
         if self.next_sequence is None:
             self.first_sequence = self.next_sequence = sequence
         begin = self.next_sequence + distance(self.next_sequence, sequence)
@@ -184,10 +218,71 @@ class Flow(SimpleNamespace):
             self.retransmitted_bytes += max(0, end - start) - filled
             self.out_of_order_packets += filled > 0
             self.retransmitted_packets += filled == 0
+            if filled:
+                self._end(_LATE | 3 * pushed, [(record, start, filled, payload)])
+        new = max(begin + syn, self.next_sequence)
+        if begin + syn + payload > new:
+            self._send(record, new, begin + syn + payload - new, payload, pushed, is_first)
         self.next_sequence = max(self.next_sequence, begin + syn + payload + fin)
         if len(self.gaps) > MOST_HOLES:
             forgotten, self.gaps = self.gaps[: -MOST_HOLES // 2], self.gaps[-MOST_HOLES // 2 :]
             self.forgotten_bytes += sum(last - first for first, last in forgotten)
+
+    # trains (capture_facts.TRAINS)
+
+    def _send(self, record: Record, start: int, new: int, payload: int, pushed: bool, is_first: bool) -> None:
+        """A segment with `new` bytes from the number `start` on. is_first: before anything else of the connection."""
+        if is_first:
+            self._end(3 * pushed, [(record, start, new, payload)])
+            self._last_bytes = payload
+            return
+        if self._train:
+            _, begin, size, _ = self._train[-1]
+            if record.time_ns - self._last_ns() > self.silence_ns or start != begin + size:
+                self.trains += self.close_train()
+        is_less, self._last_bytes = payload < self._last_bytes, payload
+        self._train.append((record, start, new, payload))
+        self._pushed = 2 * (self._pushed > 0 or pushed) + pushed
+        if is_less:
+            self.trains += self.close_train()
+
+    def _add_roce(self, roce: Roce, payload: int, record: Record) -> None:
+        place = place_of(roce.opcode)
+        if place is None or roce.number is None:
+            return
+        assert roce.pad is not None
+        data = max(0, payload - bytes_around(roce.opcode) - roce.pad)
+        if place != "middle":
+            self._end(0, [(record, roce.number, data, data)])
+            return
+        if self._train and (roce.number, data) != ((self._train[-1][1] + 1) % 2**24, self._train[-1][3]):
+            self.trains += self.close_train()
+        self._train.append((record, roce.number, data, data))
+
+    def _last_ns(self) -> int:
+        return max(record.time_ns for record, *_ in self._train)
+
+    def close_train(self) -> list[tuple[int, ...]]:
+        """The row of the train that is open, if any; there is none then."""
+        if not self._train:
+            return []
+        segments, self._train = self._train, []
+        times, sizes = [record.time_ns for record, *_ in segments], [payload for *_, payload in segments]
+        largest = max(sizes)
+        row = (
+            self.flow, times[0], max(times), segments[0][1], sum(new for _, _, new, _ in segments), len(segments),
+            largest, times[sizes.index(largest)], sizes[:-1].count(largest), sizes[-1], self._pushed,
+        )  # fmt: skip
+        self._pushed = 0
+        return [row]
+
+    def _end(self, marks: int, segments: list[tuple[Record, int, int, int]]) -> None:
+        """A train that consists of these, next to the open one."""
+        open_train = self._train, self._pushed
+        self._train, self._pushed = segments, 0
+        (row,) = self.close_train()
+        self.trains.append((*row[:-1], marks))
+        self._train, self._pushed = open_train
 
     def _fill(self, start: int, end: int) -> int:
         """Take the bytes from `start` to `end` out of the holes; how many of them were in any."""
@@ -202,6 +297,35 @@ class Flow(SimpleNamespace):
             left += [[begin, end] for begin, end in ((first, low), (high, last)) if begin < end]
         self.gaps = left
         return filled
+
+
+_LATE = 4  # mark of a train; 1: its last segment has PSH, 2: any has
+
+#: Of SEND and RDMA WRITE by their opcode below the transport's bits, and bytes of their extended headers.
+_PLACES = dict(enumerate(("first", "middle", "last", "last", "only", "only") * 2)) | {0x16: "last", 0x17: "only"}
+_EXTENDED = {3: 4, 5: 4, 6: 16, 9: 4, 10: 16, 11: 20, 0x16: 4, 0x17: 4}
+#: Bytes of the headers by transport: RC, UC, UD, XRC.
+_HEADERS = {0: 12, 1: 12, 3: 20, 5: 16}
+
+
+def place_of(opcode: int) -> str | None:
+    """Place of a RoCEv2 packet in its message: first, middle, last, only; None where it is in none."""
+    transport, operation = opcode >> 5, opcode & 31
+    if transport not in _HEADERS or (transport == 3 and operation not in (4, 5)):
+        return None
+    return _PLACES.get(operation)
+
+
+def bytes_around(opcode: int) -> int:
+    """Bytes of a UDP payload that are not data: headers and the checksum."""
+    return _HEADERS[opcode >> 5] + _EXTENDED.get(opcode & 31, 0) + 4
+
+
+def _told_of_roce(packet: Packet) -> tuple[int | None, ...]:
+    """Opcode, packet sequence number and syndrome, of whole datagrams."""
+    if packet.roce is None or packet.fragment is not None:
+        return None, None, None
+    return packet.roce.opcode, packet.roce.number, packet.roce.syndrome
 
 
 def distance(start: int, end: int) -> int:
@@ -232,7 +356,7 @@ class FlowTable:
     bounds: start of the first step and the end of every step, ns, ascending; empty without a log.
     """
 
-    def __init__(self, window_ns: int, bounds: list[int]) -> None:
+    def __init__(self, window_ns: int, bounds: list[int], silence_ns: int = SILENCE_NS) -> None:
         self.flows: list[Flow] = []
         #: Rows of the encapsulations, in the order of first appearance.
         self.encapsulations: dict[Encapsulation, int] = {}
@@ -240,7 +364,10 @@ class FlowTable:
         self.cells: dict[tuple[int, int, int], list[int]] = {}
         #: Rows of PACKETS (capture_facts.py); fragments stand where their flow was known. The caller may empty it.
         self.packets: list[tuple[int | None, ...]] = []
+        #: Rows of TRAINS, of each flow in the order in which they ended. The caller may empty it.
+        self.trains: list[tuple[int, ...]] = []
         self._window_ns = window_ns
+        self._silence_ns = silence_ns
         self._bounds = bounds
         self._current: dict[tuple[object, ...], Flow] = {}  # key -> flow, the last connection where there are several
         self._datagrams: dict[DatagramKey, _Datagram] = {}  # those that are open, the one opened first in front
@@ -260,6 +387,8 @@ class FlowTable:
         """Count the fragments that still wait; the file has been read to the end."""
         for key in list(self._datagrams):
             self._close(key)
+        for flow in self.flows:
+            self.trains += flow.close_train()
 
     def _register(self, encapsulation: Encapsulation | None) -> None:
         if encapsulation is not None and encapsulation not in self.encapsulations:
@@ -270,11 +399,12 @@ class FlowTable:
         """The packet's flow by its own headers; a new one where it begins a flow or a connection."""
         row = None if packet.encapsulation is None else self.encapsulations[packet.encapsulation]
         ends = packet.src_ip, packet.dst_ip, packet.protocol, packet.src_port, packet.dst_port
-        queue_pair, opcode = packet.roce or (None, None)
+        queue_pair, opcode = packet.roce[:2] if packet.roce else (None, None)
         key = *ends, row, queue_pair, opcode
         flow = self._current.get(key)
         if flow is None or (packet.segment and not flow.goes_on_with(packet.segment)):
             flow = Flow(len(self.flows), *key, record.time_ns)
+            flow.silence_ns = self._silence_ns
             self.flows.append(flow)
             self._current[key] = flow
         return flow
@@ -282,6 +412,8 @@ class FlowTable:
     def _count(self, flow: Flow, packet: Packet, record: Record) -> None:
         again = flow.retransmitted_bytes
         flow.add(packet, record)
+        self.trains += flow.trains
+        flow.trains.clear()
         window = record.time_ns // self._window_ns
         cell = self.cells.setdefault((flow.flow, window, step_of(record.time_ns, self._bounds)), [0, 0, 0, 0])
         cell[0] += 1
@@ -289,8 +421,9 @@ class FlowTable:
         cell[2] += packet.payload_bytes
         cell[3] += flow.retransmitted_bytes - again
         sizes = record.wire_bytes, packet.ip_bytes, packet.payload_bytes, record.captured_bytes
-        flags = packet.segment.flags if packet.segment else None
-        self.packets.append((record.number, flow.flow, record.time_ns, *sizes, flags))
+        flags, sequence = (packet.segment.flags, packet.segment.sequence) if packet.segment else (None, None)
+        told = flags, sequence, packet.ecn, *_told_of_roce(packet)
+        self.packets.append((record.number, flow.flow, record.time_ns, *sizes, *told))
 
     # fragments
 

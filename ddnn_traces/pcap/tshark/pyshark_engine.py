@@ -45,6 +45,7 @@ from ddnn_traces.pcap.capture_facts import (
     ENCAPSULATIONS,
     FLOW_FACTS,
     PACKETS,
+    TRAINS,
     CaptureFacts,
     CellSpill,
     ReadOptions,
@@ -80,7 +81,7 @@ _DECODE_AS = {"udp.port==8472": "vxlan"}  # Linux's own port of VXLAN
 _REPORT_EVERY = 1000  # packets
 _CELLS_AT_ONCE = 1 << 18
 _PACKETS_AT_ONCE = 1 << 16
-_NO_FLAGS = -1  # value of tcp_flags that stands for null
+_NOT_TOLD = -1  # value that stands for null
 
 
 def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
@@ -93,16 +94,18 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
         stack.enter_context(pool)  # ends last: closing the file ends a wait for input
         file = stack.enter_context(CaptureFile(path, hash=options.hash, own_thread=options.jobs > 1))
         cells = stack.enter_context(CellSpill(options.spill))
-        packets = stack.enter_context(Spill(options.packets, PACKETS, _NO_FLAGS)) if options.packets else None
+        trains = stack.enter_context(Spill(options.trains, TRAINS))
+        packets = stack.enter_context(Spill(options.packets, PACKETS, _NOT_TOLD)) if options.packets else None
         facts = CaptureFacts(path, NAME, file.file_bytes)
         with _Feed(file).pipe(pool) as feed:
-            reader = _Reader(options, facts, feed, cells, packets)
+            reader = _Reader(options, facts, feed, cells, packets, trains)
             complaint = _run_tshark(feed, path, reader.add)
             complaint = reader.damage or complaint
         reader.finish()
         facts.digests = file.digests
         facts.file_bytes = file.raw_bytes
     facts.cells, facts.cell_lag = cells.written, cells.lag
+    facts.trains = trains.written
     facts.packets = packets.written if packets else None
     facts.counters = feed.finder.statistics.counters
     _describe(facts, file, feed, reader)
@@ -279,15 +282,21 @@ class _Reader:
     """Counts the records of a file, and the packets of flows into a FlowTable, whose long tables go to disk."""
 
     def __init__(
-        self, options: ReadOptions, facts: CaptureFacts, feed: _Feed, cells: Spill, packets: Spill | None
+        self,
+        options: ReadOptions,
+        facts: CaptureFacts,
+        feed: _Feed,
+        cells: Spill,
+        packets: Spill | None,
+        trains: Spill,
     ) -> None:
         self.record_bytes = 0  # with 16 bytes of header each, as in a pcap
         self.encapsulation_types: set[int] = set()
         self._options = options
         self._facts = facts
         self._feed = feed
-        self._cells, self._packets = cells, packets
-        self._table = FlowTable(options.window_ns, options.step_bounds.tolist())
+        self._cells, self._packets, self._trains = cells, packets, trains
+        self._table = FlowTable(options.window_ns, options.step_bounds.tolist(), options.silence_ns)
         self._reported = 0, 0  # bytes, packets
         self._time_ns = 0
         self.damage: str | None = None
@@ -319,28 +328,31 @@ class _Reader:
             facts.skipped[reason] = packets + 1, wire_bytes + record.wire_bytes
         else:
             self._table.add(dissected, record)
-            self._spill(_CELLS_AT_ONCE, _PACKETS_AT_ONCE)
+            self._spill(_CELLS_AT_ONCE, _PACKETS_AT_ONCE, _PACKETS_AT_ONCE)
 
     def _is_pcap(self) -> bool:
         return isinstance(PcapHeader.parse(self._feed.start), PcapHeader)
 
-    def _spill(self, most_cells: int, most_packets: int) -> None:
-        """Write the table's cells and packets to disk where there are as many."""
+    def _spill(self, most_cells: int, most_packets: int, most_trains: int) -> None:
+        """Write the table's cells, packets and trains to disk where there are as many."""
         cells, packets = self._table.cells, self._table.packets
         if len(cells) >= most_cells:
             self._cells.write(np.array([(*place, *sums) for place, sums in cells.items()], np.int64).reshape(-1, 7))
             cells.clear()
         if len(packets) >= most_packets:
             if self._packets:
-                rows = [(*row, _NO_FLAGS if flags is None else flags) for *row, flags in packets]
+                rows = [[_NOT_TOLD if value is None else value for value in row] for row in packets]
                 self._packets.write(np.array(rows, np.int64))
             packets.clear()
+        if len(self._table.trains) >= most_trains:
+            self._trains.write(np.array(self._table.trains, np.int64).reshape(-1, len(TRAINS)))
+            self._table.trains.clear()
 
     def finish(self) -> None:
         """Fill the flows into the facts, and write the last rows; the file has been read to the end."""
         table = self._table
         table.finish()
-        self._spill(0, 0)
+        self._spill(0, 0, 0)
         self._facts.flows = pa.Table.from_pylist([vars(flow) for flow in table.flows], schema=FLOW_FACTS)
         rows = table.encapsulations
         tunnels = [each._asdict() | {"parent": rows[each.around] if each.around else None} for each in rows]

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 #: Tables that captures and logs give; packets only where the release has them.
 TABLES = (
-    "runs", "hosts", "captures", "capture_ledger", "encapsulations", "flows", "flow_opcodes", "flow_windows", "steps",
-    "step_flows", "events", "packets",
+    "runs", "hosts", "captures", "capture_ledger", "encapsulations", "flows", "flow_opcodes", "flow_windows",
+    "messages", "steps", "step_flows", "events", "packets",
 )  # fmt: skip
 
 #: What an ingest of cut-down captures does not give again: what was captured, the clock's correction that is in the

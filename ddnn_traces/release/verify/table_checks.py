@@ -377,7 +377,7 @@ def _has_checksum(content: BinaryIO, column: pq.ColumnChunkMetaData) -> bool:
 # --- the data checks
 
 #: Tables that may be empty in a dataset; to the checks a release without them is the same.
-_OPTIONAL = {"packets", "encapsulations", "flow_opcodes", "steps", "step_flows", "events"}
+_OPTIONAL = {"packets", "encapsulations", "flow_opcodes", "messages", "steps", "step_flows", "events"}
 
 
 def check_data(examined: Examined) -> Iterator[Finding]:
