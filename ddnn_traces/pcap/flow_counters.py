@@ -54,6 +54,9 @@ COUNTERS = (
     Counter("first_acknowledged", "own", None, unknown=True),
     Counter("acknowledged", "own", None, unknown=True),
     Counter("forgotten_bytes", files=None),  # of gaps that are not remembered
+    # of segments with payload that is new (for messages): the largest payload, and how many have PSH
+    Counter("largest_segment_bytes", "max", None),
+    Counter("pushed_segments", files=None),
 )
 
 

@@ -8,11 +8,11 @@
 -- column: overlapping_messages; messages that begin before the end of the one before in the stream
 -- column: messages_beyond; messages that begin before the flow's first packet, or end after its last
 WITH ordered AS (
-    SELECT *, position < lag(position + bytes) OVER (PARTITION BY run_id, flow_id ORDER BY message) AS is_early
+    SELECT *, stream_offset < lag(stream_offset + bytes) OVER (PARTITION BY run_id, flow_id ORDER BY message) AS is_early
     FROM messages
 ), summed AS (
     SELECT run_id, flow_id, sum(bytes)::BIGINT AS message_bytes, count(*) FILTER (WHERE is_early) AS overlapped,
-           count(*) FILTER (WHERE o.first_ns < f.first_seen_ns OR last_ns > f.last_seen_ns OR last_ns < o.first_ns) AS beyond
+           count(*) FILTER (WHERE o.first_ns < f.first_seen_ns OR o.first_ns + duration_ns > f.last_seen_ns OR duration_ns < 0) AS beyond
     FROM ordered AS o LEFT JOIN flows AS f USING (run_id, flow_id) GROUP BY ALL
 ), wanted AS (
     -- runs of older versions and generated ones have no messages; a flow of which the captures lost packets, or whose numbers

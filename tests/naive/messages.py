@@ -11,7 +11,8 @@ from math import log2
 from typing import Any
 
 PSH = 8
-#: Rows as of the table messages, without names: position, bytes, packets, first_ns, last_ns, end_source, pushed.
+#: Rows as of the table messages, without names: stream_offset, bytes, packets, times of the first and last packet,
+#: end_source, pushed.
 Row = tuple[int, int, int, int, int, str, bool | None]
 
 
@@ -62,11 +63,7 @@ def of_tcp(
             if last.size == full:
                 gaps.append((gap, gap > silence_ns))
                 is_links = limited and gap <= links_time(gaps, full, message, last)
-            if (
-                len(message.segments) > 1
-                and message.segments[-2].size == full > last.size
-                and (last.pushed or not uses_psh)
-            ):
+            if is_short(message, full, segment_size, uses_psh):
                 message.end = "short_segment"
             elif gap > silence_ns and not is_links:
                 message.end = "silence"
@@ -74,8 +71,7 @@ def of_tcp(
                 messages.append(Message())
         messages[-1].segments.append(each)
         last = each
-    tail = messages[-1].segments
-    if len(tail) > 1 and tail[-2].size == full > tail[-1].size and (tail[-1].pushed or not uses_psh):
+    if is_short(messages[-1], full, segment_size, uses_psh):
         messages[-1].end = "short_segment"
     for each in segments:
         if each.late:
@@ -83,6 +79,14 @@ def of_tcp(
             holder[-1].segments.append(each)
     base = min(each.start for each in segments)
     return [message.row(base) for message in messages]
+
+
+def is_short(message: Message, full: int, segment_size: int | None, uses_psh: bool) -> bool:
+    """Whether the message ends by its last segment so far."""
+    *before, last = message.segments
+    is_last = last.pushed if uses_psh else bool(before) and before[-1].size == full
+    is_whole = last.size % segment_size == 0 if segment_size else last.size == full
+    return is_last and not is_whole
 
 
 def new_segments(packets: Sequence[Mapping[str, Any]]) -> list[Segment]:

@@ -22,6 +22,7 @@ from ddnn_traces.pcap.compiled.flow_table import (
     HOLE_ROWS,
     HOLES,
     ISN,
+    LAST_SIZE,
     MARKS,
     MOST_HOLES,
     MSS,
@@ -33,9 +34,8 @@ from ddnn_traces.pcap.compiled.flow_table import (
     RETX_PACKETS,
     RST,
     SYN,
-    TRAIN_LARGEST,
 )
-from ddnn_traces.pcap.compiled.trains import LATE, add_alone, add_to_train
+from ddnn_traces.pcap.compiled.trains import LATE, add_alone, close_train
 
 FIN_FLAG, SYN_FLAG, RST_FLAG, ACK_FLAG = 1, 2, 4, 16
 #: The flags that control() is called for.
@@ -108,7 +108,7 @@ def _mss(buf, transport, end):
 
 
 @helper
-def segment(flow, flows, details, holes, trains, total, silence_ns, seq, syn, payload, fin, ts, flags):
+def segment(flow, flows, details, holes, trains, total, seq, syn, payload, fin, ts, flags):
     """Follow a segment that occupies sequence space but does not begin where the one before ended. syn, fin: 0 or 1.
 
     NEXT and the holes go on counting beyond 2^32, so that a hole is not matched again one round of the numbers later.
@@ -118,8 +118,8 @@ def segment(flow, flows, details, holes, trains, total, silence_ns, seq, syn, pa
         details[flow, FIRST_SEQ] = seq
         flows[flow, NEXT] = seq + syn + payload + fin
         if payload:  # alone: in a part of a file it may be the last of a message that began before
-            add_alone(flow, trains, total, seq + syn, payload, payload, ts, flags, np.int64(0))
-            flows[flow, TRAIN_LARGEST] = payload
+            add_alone(flow, details, trains, total, seq + syn, payload, payload, ts, flags, np.int64(0))
+            details[flow, LAST_SIZE] = payload
         return
     begin = expected + distance(expected, seq)
     following = begin + syn + payload + fin
@@ -140,12 +140,15 @@ def segment(flow, flows, details, holes, trains, total, silence_ns, seq, syn, pa
             details[flow, RETX_BYTES] += below - filled
             flows[flow, CELL_RETX] += below - filled
             if filled:
-                add_alone(flow, trains, total, begin + syn, filled, payload, ts, flags, np.int64(LATE))
+                add_alone(flow, details, trains, total, begin + syn, filled, payload, ts, flags, np.int64(LATE))
     first_new = max(begin + syn, expected)
+    if following > expected:
+        close_train(flow, flows, details, trains, total)
+        flows[flow, NEXT] = following
     if begin + syn + payload > first_new:
         new = begin + syn + payload - first_new
-        add_to_train(flow, flows, trains, total, silence_ns, first_new, new, payload, ts, flags)
-    flows[flow, NEXT] = max(expected, following)
+        add_alone(flow, details, trains, total, first_new, new, payload, ts, flags, np.int64(0))
+        details[flow, LAST_SIZE] = payload
     if details[flow, HOLES] > MOST_HOLES // 2:
         details[flow, MARKS] |= MANY_HOLES
         if details[flow, HOLES] > MOST_HOLES:

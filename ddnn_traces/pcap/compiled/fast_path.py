@@ -33,12 +33,14 @@ from ddnn_traces.pcap.compiled.flow_table import (
     SAMPLE_LIMIT,
     TOTAL_WIRE,
     TRAIN_COUNT,
+    TRAIN_LAST,
+    TRAIN_SIZE,
     WAITING_SPACE,
     count_large,
     sample_identity,
 )
 from ddnn_traces.pcap.compiled.headers import LINKS, SIZE, TYPE_AT, link_row
-from ddnn_traces.pcap.compiled.trains import TRAIN_SPACE, add_to_train
+from ddnn_traces.pcap.compiled.trains import PSH_FLAG, TRAIN_SPACE, add_to_train
 
 # From so many flows on, their table is not in the caches, and is prefetched for records so far ahead: twice the speed.
 MANY_FLOWS, NEAR_AHEAD, FAR_AHEAD = 2048, 8, 16
@@ -145,6 +147,7 @@ def common_packets(buf, pos, stop, size, expected, silence_ns, state):
             break
 
         # --- flow
+        goes_on = False
         ends, ports = u64_little(buf, i + 12), np.uint64(u32_little(buf, i + 20))
         slot = recent_slot(recent, ends, ports)
         known = recent[slot, 1]
@@ -158,7 +161,12 @@ def common_packets(buf, pos, stop, size, expected, silence_ns, state):
             expected_seq, seq = flows[flow, NEXT], u32(buf, i + 24)
             if expected_seq < 0 or seq != expected_seq & 0xFFFFFFFF or sample_identity(flow, flows, seq) <= limit:
                 break
-            if total[TRAIN_COUNT] > most_trains:
+            goes_on = (
+                payload == flows[flow, TRAIN_SIZE]
+                and time - flows[flow, TRAIN_LAST] <= silence_ns
+                and flags & PSH_FLAG == 0
+            )
+            if not goes_on and total[TRAIN_COUNT] > most_trains:
                 break
         if flows[flow, ACK] < 0:
             break
@@ -176,7 +184,10 @@ def common_packets(buf, pos, stop, size, expected, silence_ns, state):
         flows[flow, CELL_WIRE] += wire
         flows[flow, CELL_PAYLOAD] += payload
         if payload:
-            add_to_train(flow, flows, trains, total, silence_ns, flows[flow, NEXT], payload, payload, time, flags)
+            if goes_on:
+                flows[flow, TRAIN_LAST] = time
+            else:
+                add_to_train(flow, flows, details, trains, total, silence_ns, payload, time, flags)
             flows[flow, NEXT] += payload
         flows[flow, IP] += ip_bytes
         flows[flow, CAPTURED] += captured
@@ -184,7 +195,7 @@ def common_packets(buf, pos, stop, size, expected, silence_ns, state):
         newer = (u32(buf, i + 28) - flows[flow, ACK]) & 0xFFFFFFFF  # as connections.acknowledge
         flows[flow, ACK] += newer if newer < 0x80000000 else 0
         if ip_bytes > 1500:
-            count_large(flow, flows, details, ip_bytes, payload)
+            count_large(flow, details, ip_bytes, payload)
         if is_many:
             # What packets some way ahead need is fetched; where they are is a guess, which costs only time.
             ahead = following - pos
@@ -196,7 +207,6 @@ def common_packets(buf, pos, stop, size, expected, silence_ns, state):
             flow = max(np.int64(recent[slot, 1] & np.uint64(0xFFFFFFFF)) - 1, 0)
             prefetch(flows, flow * FLOW_COLUMNS)
             prefetch(flows, flow * FLOW_COLUMNS + 8)
-            prefetch(flows, flow * FLOW_COLUMNS + 16)
         begin = time
         records += 1
         wires += wire

@@ -16,41 +16,40 @@ from ddnn_traces.jit import borrowed, inlined
 from ddnn_traces.pcap.compiled import compiled
 from ddnn_traces.pcap.flow_counters import COUNTERS
 
-# Columns of `flows`, int64, one row a connection: three cache lines. The third, which only packets with payload touch,
-# is the open train (trains.py).
+# Columns of `flows`, int64, one row a connection: two cache lines, which every packet touches. TRAIN_SIZE, TRAIN_LAST:
+# of the open train (trains.py) the payload of its last segment, 0 without one, and its time.
 CELL_STEP, CELL_PACKETS, CELL_WIRE, CELL_PAYLOAD, IP, CAPTURED, NEXT, IDENTITY = range(8)
-FIRST, LAST, PACKETS, WIRE, PAYLOAD, ACK, LARGE_PAYLOAD = range(8, 15)
+TRAIN_SIZE, LAST, PACKETS, WIRE, PAYLOAD, ACK, TRAIN_LAST = range(8, 15)
 CELL_RETX = 15  # bytes, of the cell
-TRAIN_FIRST, TRAIN_LAST, TRAIN_START, TRAIN_BYTES, TRAIN_PACKETS = range(16, 21)
-TRAIN_LARGEST, TRAIN_LARGEST_AT, TRAIN_COUNTED = range(21, 24)  # COUNTED: 4 times the number of largest, marks
-FLOW_COLUMNS = 24
+FLOW_COLUMNS = 16
 
 #: The counters (flow_counters.py) that are columns of `flows`; the others are columns of `details`.
 FLOW_COUNTERS = {
-    "ip_bytes": IP, "captured_bytes": CAPTURED, "next_sequence": NEXT, "first_seen_ns": FIRST, "last_seen_ns": LAST,
-    "packets": PACKETS, "wire_bytes": WIRE, "payload_bytes": PAYLOAD, "acknowledged": ACK,
-    "large_payload_bytes": LARGE_PAYLOAD,
+    "ip_bytes": IP, "captured_bytes": CAPTURED, "next_sequence": NEXT, "last_seen_ns": LAST, "packets": PACKETS,
+    "wire_bytes": WIRE, "payload_bytes": PAYLOAD, "acknowledged": ACK,
 }  # fmt: skip
 
 # Columns of `details`, int64, one row a connection: those that few packets touch. HOLES: number of holes, HIGHEST: row
-# + 1 of the highest.
+# + 1 of the highest. From LAST_SIZE on: payload of the last segment that was new; of the open train its first time and
+# number, how many packets it has before those of its largest size, the number of these and the time of the first.
 CLOSED, MARKS, HOLES, HIGHEST = range(4)
+LAST_SIZE, TRAIN_FIRST, TRAIN_START, TRAIN_BEFORE, TRAIN_RUN, TRAIN_RUN_FIRST = range(4, 10)
 DETAIL_COUNTERS = {
-    name: column for column, name in enumerate((c.name for c in COUNTERS if c.name not in FLOW_COUNTERS), start=4)
+    name: column for column, name in enumerate((c.name for c in COUNTERS if c.name not in FLOW_COUNTERS), start=10)
 }
-DETAIL_COLUMNS = 4 + len(DETAIL_COUNTERS)
-SYN, FIN, RST, OPENED, ACCEPTED, ISN, MSS, LARGE_PACKETS, HUGE_PACKETS, HUGE_PAYLOAD = (
+DETAIL_COLUMNS = 10 + len(DETAIL_COUNTERS)
+FIRST, SYN, FIN, RST, OPENED, ACCEPTED, ISN, MSS, LARGE_PACKETS, LARGE_PAYLOAD, HUGE_PACKETS, HUGE_PAYLOAD = (
     DETAIL_COUNTERS[name]
     for name in (
-        "syn_packets", "fin_packets", "rst_packets", "opened", "accepted", "initial_sequence", "mss", "large_packets",
-        "huge_packets", "huge_payload_bytes",
+        "first_seen_ns", "syn_packets", "fin_packets", "rst_packets", "opened", "accepted", "initial_sequence", "mss",
+        "large_packets", "large_payload_bytes", "huge_packets", "huge_payload_bytes",
     )
 )  # fmt: skip
-RETX_PACKETS, RETX_BYTES, ORDER_PACKETS, ORDER_BYTES, FIRST_SEQ, FIRST_ACK, FORGOTTEN = (
+RETX_PACKETS, RETX_BYTES, ORDER_PACKETS, ORDER_BYTES, FIRST_SEQ, FIRST_ACK, FORGOTTEN, LARGEST_SEGMENT, PUSHES = (
     DETAIL_COUNTERS[name]
     for name in (
         "retransmitted_packets", "retransmitted_bytes", "out_of_order_packets", "out_of_order_bytes", "first_sequence",
-        "first_acknowledged", "forgotten_bytes",
+        "first_acknowledged", "forgotten_bytes", "largest_segment_bytes", "pushed_segments",
     )
 )  # fmt: skip
 _UNKNOWN_FLOWS, _UNKNOWN_DETAILS = (
@@ -204,7 +203,7 @@ def new_flow(state, slot, a, b, c, d, e, f, ts):
     total[FLOW_COUNT] += 1
     state.slots[slot] = flow
     keys[flow, 0], keys[flow, 1], keys[flow, 2], keys[flow, 3], keys[flow, 4], keys[flow, 5] = a, b, c, d, e, f
-    flows[flow, FIRST] = flows[flow, LAST] = ts
+    details[flow, FIRST] = flows[flow, LAST] = ts
     flows[flow, IDENTITY] = np.int64(mixed(a, b, c, d, e, np.uint64(0)))
     for column in _UNKNOWN_FLOWS:
         flows[flow, column] = -1
@@ -273,17 +272,17 @@ def count_sizes(flow, flows, details, ts, ip_bytes, payload, captured):
     """Add a packet to those columns of a flow that are not in its cells."""
     flows[flow, IP] += ip_bytes
     flows[flow, CAPTURED] += captured
-    flows[flow, FIRST] = min(flows[flow, FIRST], ts)
+    details[flow, FIRST] = min(details[flow, FIRST], ts)
     flows[flow, LAST] = max(flows[flow, LAST], ts)
     if ip_bytes > 1500:
-        count_large(flow, flows, details, ip_bytes, payload)
+        count_large(flow, details, ip_bytes, payload)
 
 
 @inlined
-def count_large(flow, flows, details, ip_bytes, payload):
+def count_large(flow, details, ip_bytes, payload):
     """Add a packet above 1,500 bytes to those columns that only such packets have."""
     details[flow, LARGE_PACKETS] += 1
-    flows[flow, LARGE_PAYLOAD] += payload
+    details[flow, LARGE_PAYLOAD] += payload
     if ip_bytes > 9000:
         details[flow, HUGE_PACKETS] += 1
         details[flow, HUGE_PAYLOAD] += payload
@@ -295,13 +294,8 @@ def keep_packet(flow, packets, total, record, ts, wire, ip_bytes, payload, captu
     at = total[PACKET_COUNT]
     packets[at, 0], packets[at, 1], packets[at, 2], packets[at, 3] = record, flow, ts, wire
     packets[at, 4], packets[at, 5], packets[at, 6], packets[at, 7] = ip_bytes, payload, captured, told[0]
-    packets[at, 8], packets[at, 9], packets[at, 10], packets[at, 11], packets[at, 12] = (
-        told[1],
-        told[2],
-        told[3],
-        told[4],
-        told[5],
-    )
+    packets[at, 8], packets[at, 9], packets[at, 10], packets[at, 11] = told[1], told[2], told[3], told[4]
+    packets[at, 12] = told[5]
     total[PACKET_COUNT] += 1
 
 

@@ -51,6 +51,7 @@ from ddnn_traces.pcap.compiled.flow_table import (
     IDENTITY,
     IP,
     ISN,
+    LAST_SIZE,
     LAST_TIME,
     LATEST,
     MARKS,
@@ -58,7 +59,6 @@ from ddnn_traces.pcap.compiled.flow_table import (
     NEXT,
     RECORDS,
     TOTAL_WIRE,
-    TRAIN_LARGEST,
     UNTIMED,
     find_slot,
     new_flow,
@@ -147,8 +147,8 @@ def _add(part, row, state, flow):
         flows[flow, ACK] += new[row, ACK] - new_details[row, FIRST_ACK]
     if new[row, NEXT] < 0:
         return np.int64(0)
-    if new[row, TRAIN_LARGEST]:
-        flows[flow, TRAIN_LARGEST] = new[row, TRAIN_LARGEST]
+    if new_details[row, LAST_SIZE]:
+        details[flow, LAST_SIZE] = new_details[row, LAST_SIZE]
     if flows[flow, NEXT] < 0:
         details[flow, FIRST_SEQ] = flows[flow, NEXT] = new_details[row, FIRST_SEQ]
     laps = flows[flow, NEXT] - new_details[row, FIRST_SEQ]
@@ -203,7 +203,7 @@ def join(part, tunnels, mapping, laps, options, state):
             continue
         slot, word = _slot(part, row, tunnels, options, state)
         a, b, c, d, e = part.keys[row, 0], part.keys[row, 1], part.keys[row, 2], part.keys[row, 3], part.keys[row, 4]
-        mapping[row] = new_flow(state, slot, a, b, c, d, e, word, part.flows[row, FIRST])
+        mapping[row] = new_flow(state, slot, a, b, c, d, e, word, part.details[row, FIRST])
         for column in range(IP, FLOW_COLUMNS):  # not the cell, which was written out
             if column != IDENTITY:
                 state.flows[mapping[row], column] = part.flows[row, column]

@@ -88,7 +88,7 @@ from ddnn_traces.pcap.compiled.headers import (
     ports,
     protocol_word,
 )
-from ddnn_traces.pcap.compiled.trains import TRAIN_SPACE, add_roce, add_to_train, has_syndrome
+from ddnn_traces.pcap.compiled.trains import TRAIN_SPACE, add_roce, add_to_train, close_train, has_syndrome
 
 # Why scan() returned: the next record is not complete, a table is full, damage follows, a section or an interface is
 # described here, or `stop` is reached.
@@ -416,21 +416,24 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
                 syn, fin = (flags >> 1) & 1, flags & 1
                 if payload or syn or fin:
                     if seq == flows[flow, NEXT] & 0xFFFFFFFF and flows[flow, NEXT] >= 0:
+                        if syn:
+                            close_train(flow, flows, details, trains, total)
+                            flows[flow, NEXT] += 1
                         if payload:
-                            start = flows[flow, NEXT] + syn
-                            add_to_train(flow, flows, trains, total, silence_ns, start, payload, payload, ts, flags)
-                        flows[flow, NEXT] += payload + syn + fin
+                            add_to_train(flow, flows, details, trains, total, silence_ns, payload, ts, flags)
+                            flows[flow, NEXT] += payload
+                        if fin:
+                            close_train(flow, flows, details, trains, total)
+                            flows[flow, NEXT] += 1
                     else:
-                        segment(
-                            flow, flows, details, holes, trains, total, silence_ns, seq, syn, payload, fin, ts, flags
-                        )
+                        segment(flow, flows, details, holes, trains, total, seq, syn, payload, fin, ts, flags)
                     if payload:
                         sample_segment(flow, flows, samples, total, seq, ts)
                 if flags & (ACK_FLAG | RST_FLAG) == ACK_FLAG:
                     acknowledge(flow, flows, details, ack)
             if f & IS_ROCE and transport + 20 <= end:
                 opcode = np.int64(f >> OPCODE_FROM & OPCODE_MASK)
-                add_roce(flow, flows, trains, total, buf, transport, opcode, payload, ts)
+                add_roce(flow, flows, details, trains, total, buf, transport, opcode, payload, ts)
             if part != WHOLE:
                 details[flow, MARKS] |= NOT_FOLLOWED
                 total[FRAGMENTS] += 1

@@ -1,9 +1,10 @@
 """Trains: what messages are made of behind the loop (docs/packets.md, "Messages").
 
 A train is payload of a flow that is new and without a gap in its numbers. No segment is smaller than the one before it
-in the flow, unless it is the last of a train: then a message may end by it. Each flow has one train that is open, in
-its row of `flows`; a closed one is a row of `trains`. Where else they are cut does not matter: messages are the same
-for any cut, and so for any parts that a file is read in.
+in the flow, or has PSH, unless it is the last of a train: a message may end by it. Each flow has one train that is
+open; a closed one is a row of `trains`. Where else they are cut does not matter: messages are the same for any cut, and
+so for any parts that a file is read in. Of an open train most segments change only the time of its last one: the flow's
+NEXT tells the bytes, and so how many there are of its largest size, which are its last.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from ddnn_traces.jit import helper, inlined, u16
 from ddnn_traces.pcap.compiled import compiled
 from ddnn_traces.pcap.compiled.flow_table import (
     FLOW_COUNT,
-    TRAIN_BYTES,
+    LARGEST_SEGMENT,
+    LAST_SIZE,
+    NEXT,
+    PUSHES,
+    TRAIN_BEFORE,
     TRAIN_COUNT,
-    TRAIN_COUNTED,
     TRAIN_FIRST,
-    TRAIN_LARGEST,
-    TRAIN_LARGEST_AT,
     TRAIN_LAST,
-    TRAIN_PACKETS,
+    TRAIN_RUN,
+    TRAIN_RUN_FIRST,
+    TRAIN_SIZE,
     TRAIN_START,
 )
 
@@ -31,79 +35,88 @@ from ddnn_traces.pcap.compiled.flow_table import (
 TRAIN_COLUMNS = 11
 #: Rows that one packet may add at most.
 TRAIN_SPACE = 4
-#: Marks: the last segment has PSH; any has; the bytes came out of order, after ones with higher numbers.
-PUSHED, ANY_PUSHED, LATE = 1, 2, 4
+#: Marks: the last segment has PSH; the bytes came out of order, after ones with higher numbers.
+PUSHED, LATE = 1, 2
 PSH_FLAG = 8
 
 
 @inlined
-def _append(trains, total, flow, first, last, start, size, packets, largest, largest_at, before, last_size, marks):
+def _append(
+    details, trains, total, flow, first, last, start, size, packets, largest, largest_at, before, last_size, marks
+):  # fmt: skip
     at = total[TRAIN_COUNT]
     trains[at, 0], trains[at, 1], trains[at, 2], trains[at, 3], trains[at, 4] = flow, first, last, start, size
     trains[at, 5], trains[at, 6], trains[at, 7], trains[at, 8] = packets, largest, largest_at, before
     trains[at, 9], trains[at, 10] = last_size, marks
     total[TRAIN_COUNT] += 1
+    details[flow, LARGEST_SEGMENT] = max(details[flow, LARGEST_SEGMENT], largest)
+    details[flow, PUSHES] += marks & PUSHED
 
 
 @helper
-def close_train(flow, flows, trains, total, last_size):
-    """Append the open train of a flow. last_size: payload of its last segment."""
-    largest, counted = flows[flow, TRAIN_LARGEST], flows[flow, TRAIN_COUNTED]
-    before = (counted >> 2) - (last_size == largest)
-    _append(
-        trains, total, flow, flows[flow, TRAIN_FIRST], flows[flow, TRAIN_LAST], flows[flow, TRAIN_START],
-        flows[flow, TRAIN_BYTES], flows[flow, TRAIN_PACKETS], largest, flows[flow, TRAIN_LARGEST_AT], before, last_size,
-        counted & (PUSHED | ANY_PUSHED),
-    )  # fmt: skip
-    flows[flow, TRAIN_PACKETS] = 0
-
-
-@inlined
-def add_to_train(flow, flows, trains, total, silence_ns, start, new, size, ts, flags):
-    """Add a segment with `new` bytes from the number `start` on. size: of all its payload."""
-    largest = flows[flow, TRAIN_LARGEST]
-    if flows[flow, TRAIN_PACKETS] and (
-        ts - flows[flow, TRAIN_LAST] > silence_ns or start != flows[flow, TRAIN_START] + flows[flow, TRAIN_BYTES]
-    ):
-        close_train(flow, flows, trains, total, largest)
-    if flows[flow, TRAIN_PACKETS] == 0:
-        flows[flow, TRAIN_FIRST], flows[flow, TRAIN_LAST], flows[flow, TRAIN_START] = ts, ts, start
-        flows[flow, TRAIN_BYTES] = flows[flow, TRAIN_COUNTED] = 0
-        if size >= largest:  # else it is smaller than the segment before, and so alone
-            flows[flow, TRAIN_LARGEST] = largest = np.int64(0)
-    pushed = ((flags & PSH_FLAG) >> 3) * (PUSHED | ANY_PUSHED)
-    flows[flow, TRAIN_LAST] = max(flows[flow, TRAIN_LAST], ts)
-    flows[flow, TRAIN_BYTES] += new
-    flows[flow, TRAIN_PACKETS] += 1
-    flows[flow, TRAIN_COUNTED] = (flows[flow, TRAIN_COUNTED] & ~PUSHED) | pushed
-    if size == largest:
-        flows[flow, TRAIN_COUNTED] += 4
-    elif size > largest:
-        flows[flow, TRAIN_LARGEST], flows[flow, TRAIN_LARGEST_AT] = size, ts
-        flows[flow, TRAIN_COUNTED] = 4 | (flows[flow, TRAIN_COUNTED] & (PUSHED | ANY_PUSHED))
+def close_train(flow, flows, details, trains, total):
+    """Append the open train of a flow, if there is one; before NEXT jumps."""
+    size = flows[flow, TRAIN_SIZE]
+    if size == 0:
+        return
+    start, packets = details[flow, TRAIN_START], details[flow, TRAIN_BEFORE]
+    if details[flow, TRAIN_RUN] < 0:  # RoCEv2
+        size -= 1
+        sent, largest = packets * size, packets
     else:
-        if flows[flow, TRAIN_PACKETS] == 1:
-            flows[flow, TRAIN_LARGEST], flows[flow, TRAIN_LARGEST_AT] = size, ts
-            flows[flow, TRAIN_COUNTED] = 4 | pushed
-        close_train(flow, flows, trains, total, size)
-        flows[flow, TRAIN_LARGEST] = size
+        sent, largest = flows[flow, NEXT] - start, (flows[flow, NEXT] - details[flow, TRAIN_RUN]) // size
+        packets += largest
+    _append(
+        details, trains, total, flow, details[flow, TRAIN_FIRST], flows[flow, TRAIN_LAST], start, sent, packets, size,
+        details[flow, TRAIN_RUN_FIRST], largest - 1, size, np.int64(0),
+    )  # fmt: skip
+    flows[flow, TRAIN_SIZE] = 0
 
 
 @helper
-def add_alone(flow, trains, total, start, new, size, ts, flags, late):
+def add_to_train(flow, flows, details, trains, total, silence_ns, size, ts, flags):
+    """Add a segment that begins at NEXT; NEXT goes on behind it afterwards."""
+    if flows[flow, TRAIN_SIZE] and ts - flows[flow, TRAIN_LAST] > silence_ns:
+        close_train(flow, flows, details, trains, total)
+    before, start = flows[flow, TRAIN_SIZE], flows[flow, NEXT]
+    if before == 0:
+        details[flow, TRAIN_FIRST] = details[flow, TRAIN_RUN_FIRST] = flows[flow, TRAIN_LAST] = ts
+        details[flow, TRAIN_START] = details[flow, TRAIN_RUN] = start
+        details[flow, TRAIN_BEFORE] = 0
+    elif size > before:
+        details[flow, TRAIN_BEFORE] += (start - details[flow, TRAIN_RUN]) // before
+        details[flow, TRAIN_RUN], details[flow, TRAIN_RUN_FIRST] = start, ts
+    flows[flow, TRAIN_LAST] = max(flows[flow, TRAIN_LAST], ts)
+    flows[flow, TRAIN_SIZE] = size
+    pushed = np.int64((flags & PSH_FLAG) != 0)
+    if pushed or size < details[flow, LAST_SIZE]:
+        largest = max(size, before)
+        of_largest = (start - details[flow, TRAIN_RUN]) // largest
+        _append(
+            details, trains, total, flow, details[flow, TRAIN_FIRST], flows[flow, TRAIN_LAST],
+            details[flow, TRAIN_START], start + size - details[flow, TRAIN_START],
+            details[flow, TRAIN_BEFORE] + of_largest + 1, largest, details[flow, TRAIN_RUN_FIRST], of_largest, size,
+            pushed * PUSHED,
+        )  # fmt: skip
+        flows[flow, TRAIN_SIZE] = 0
+    details[flow, LAST_SIZE] = size
+
+
+@helper
+def add_alone(flow, details, trains, total, start, new, size, ts, flags, late):
     """A segment that is a train of its own."""
-    marks = ((flags & PSH_FLAG) >> 3) * (PUSHED | ANY_PUSHED) | late
-    _append(trains, total, flow, ts, ts, start, new, np.int64(1), size, ts, np.int64(0), size, marks)
+    marks = ((flags & PSH_FLAG) >> 3) * PUSHED | late
+    _append(details, trains, total, flow, ts, ts, start, new, np.int64(1), size, ts, np.int64(0), size, marks)
 
 
 @compiled
 def close_trains(state, begin):
     """Append the open trains of the flows from `begin` on: the flow at which the table was full, or -1."""
     for flow in range(begin, state.total[FLOW_COUNT]):
-        if state.flows[flow, TRAIN_PACKETS]:
+        if state.flows[flow, TRAIN_SIZE]:
             if state.total[TRAIN_COUNT] >= len(state.trains):
                 return flow
-            close_train(flow, state.flows, state.trains, state.total, state.flows[flow, TRAIN_LARGEST])
+            close_train(flow, state.flows, state.details, state.trains, state.total)
     return -1
 
 
@@ -139,8 +152,11 @@ def has_syndrome(opcode):
 
 
 @helper
-def add_roce(flow, flows, trains, total, buf, transport, opcode, payload, ts):
-    """Add a RoCEv2 packet, whose base transport header is after UDP's at `transport`. A flow has one opcode."""
+def add_roce(flow, flows, details, trains, total, buf, transport, opcode, payload, ts):
+    """Add a RoCEv2 packet, whose base transport header is after UDP's at `transport`. A flow has one opcode.
+
+    Of an open train TRAIN_RUN is negative, TRAIN_BEFORE the number of its packets, TRAIN_SIZE their data and 1.
+    """
     place = PLACES[opcode]
     if place == 0:
         return
@@ -148,39 +164,39 @@ def add_roce(flow, flows, trains, total, buf, transport, opcode, payload, ts):
     number = (np.int64(buf[at + 9]) << 16) | u16(buf, at + 10)
     data = max(payload - _AROUND[opcode] - ((np.int64(buf[at + 1]) >> 4) & 3), np.int64(0))
     if place != MIDDLE:
-        add_alone(flow, trains, total, number, data, data, ts, np.int64(0), np.int64(0))
+        add_alone(flow, details, trains, total, number, data, data, ts, np.int64(0), np.int64(0))
         return
-    packets = flows[flow, TRAIN_PACKETS]
-    if packets and (number != (flows[flow, TRAIN_START] + packets) & 0xFFFFFF or data != flows[flow, TRAIN_LARGEST]):
-        close_train(flow, flows, trains, total, flows[flow, TRAIN_LARGEST])
-    if flows[flow, TRAIN_PACKETS] == 0:
-        flows[flow, TRAIN_FIRST], flows[flow, TRAIN_LAST], flows[flow, TRAIN_START] = ts, ts, number
-        flows[flow, TRAIN_LARGEST], flows[flow, TRAIN_LARGEST_AT] = data, ts
-        flows[flow, TRAIN_BYTES] = flows[flow, TRAIN_COUNTED] = 0
+    following = (details[flow, TRAIN_START] + details[flow, TRAIN_BEFORE]) & 0xFFFFFF
+    if number != following or data + 1 != flows[flow, TRAIN_SIZE]:
+        close_train(flow, flows, details, trains, total)
+    if flows[flow, TRAIN_SIZE] == 0:
+        details[flow, TRAIN_FIRST] = details[flow, TRAIN_RUN_FIRST] = flows[flow, TRAIN_LAST] = ts
+        details[flow, TRAIN_START], details[flow, TRAIN_RUN], details[flow, TRAIN_BEFORE] = number, -1, 0
+        flows[flow, TRAIN_SIZE] = data + 1
     flows[flow, TRAIN_LAST] = max(flows[flow, TRAIN_LAST], ts)
-    flows[flow, TRAIN_BYTES] += data
-    flows[flow, TRAIN_PACKETS] += 1
-    flows[flow, TRAIN_COUNTED] += 4
+    details[flow, TRAIN_BEFORE] += 1
 
 
 # --- from trains to messages
 
 #: How the end of a message is known.
 SILENCE, SHORT_SEGMENT, OPCODE, NEXT_MESSAGE, NOTHING_AFTER = range(5)
-# Columns of the trains here: flow, whether it is TCP, its largest segment, whether that is as large as the segment size
-# allows, whether the flow has any PSH, opcode (-1: none), position in the stream, and the columns from first_ns on.
-FLOW, IS_TCP, FULL, IS_LIMITED, HAS_PSH, ROCE_OPCODE, PLACE, BEGIN, END, START, BYTES, PACKETS = range(12)
-LARGEST, LARGEST_AT, BEFORE, LAST_BYTES, TRAIN_MARKS = range(12, 17)
-# Columns of a message: flow, its number there, times, position, bytes, packets, how its end is known, PSH (-1: no TCP).
+# Columns of the trains here: flow, whether it is TCP, its largest segment, its segment size (0: not known), whether the
+# largest is as large as that allows, whether the flow has any PSH, opcode (-1: none), position in the stream, and the
+# columns from first_ns on.
+FLOW, IS_TCP, FULL, UNIT, IS_LIMITED, HAS_PSH, ROCE_OPCODE, PLACE, BEGIN, END, START, BYTES, PACKETS = range(13)
+LARGEST, LARGEST_AT, BEFORE, LAST_BYTES, TRAIN_MARKS = range(13, 18)
+# Columns of a message: flow, its number there, time, duration, position, bytes, packets, how its end is known, PSH (-1:
+# no TCP).
 MESSAGE_COLUMNS = 9
 # Entries of the state between two blocks of trains: the flow at hand, its open message, the number of that; the last
 # segment in order and its time, whether a message ends by it; RoCEv2: the number after the highest, bytes so far. Of
 # the gaps behind full segments: how many there are, and how many longer than a silence; their sum, without what is far
-# beyond the usual of these, and the bytes before them.
+# beyond the usual of these, and the bytes before them. Place of the flow's first byte.
 OPEN_FLOW, IS_OPEN, NUMBER, OPEN_FIRST, OPEN_LAST, POSITION, OPEN_BYTES, OPEN_PACKETS, OPEN_PUSHED = range(9)
-SEGMENT, TIME, IS_SHORT, NEXT_NUMBER, STREAM_BYTES, GAPS, LONG_GAPS, GAPS_NS, GAPS_BYTES = range(9, 18)
+SEGMENT, TIME, IS_SHORT, NEXT_NUMBER, STREAM_BYTES, GAPS, LONG_GAPS, GAPS_NS, GAPS_BYTES, BASE = range(9, 19)
 # Then the number of the longer gaps by their length: eight bins an octave.
-BINS_FROM, BINS_AN_OCTAVE = 18, 8
+BINS_FROM, BINS_AN_OCTAVE = 19, 8
 STATE_ENTRIES = BINS_FROM + 64 * BINS_AN_OCTAVE
 #: Up to so many times what a link takes by its usual rate a gap is the link's, once there were so many.
 LINK_GAPS, LEAST_GAPS = 2.5, 4
@@ -198,7 +214,8 @@ def _close(state, messages, count, end):
     if not state[IS_OPEN]:
         return count
     messages[count, 0], messages[count, 1] = state[OPEN_FLOW], state[NUMBER]
-    messages[count, 2], messages[count, 3], messages[count, 4] = state[OPEN_FIRST], state[OPEN_LAST], state[POSITION]
+    messages[count, 2], messages[count, 3] = state[OPEN_FIRST], state[OPEN_LAST] - state[OPEN_FIRST]
+    messages[count, 4] = state[POSITION]
     messages[count, 5], messages[count, 6], messages[count, 7] = state[OPEN_BYTES], state[OPEN_PACKETS], end
     messages[count, 8] = state[OPEN_PUSHED]
     state[NUMBER] += 1
@@ -267,7 +284,7 @@ def _add_segments(train, state, messages, count, silence_ns):
     """Of TCP."""
     if train[TRAIN_MARKS] & LATE:  # tells nothing about when the sender sent what is around it
         if not state[IS_OPEN]:
-            _open(state, train[BEGIN], train[PLACE])
+            _open(state, train[BEGIN], train[PLACE] - state[BASE])
         _add(state, train, train[BYTES], train[PACKETS])
         return count
     if state[SEGMENT]:
@@ -278,7 +295,7 @@ def _add_segments(train, state, messages, count, silence_ns):
     if train[PACKETS] > 1:
         before = train[LARGEST]
     if not state[IS_OPEN]:
-        _open(state, train[BEGIN], train[PLACE])
+        _open(state, train[BEGIN], train[PLACE] - state[BASE])
     _add(state, train, train[BYTES], train[PACKETS])
     if train[LARGEST] == train[FULL]:
         state[GAPS] += train[BEFORE]
@@ -286,8 +303,10 @@ def _add_segments(train, state, messages, count, silence_ns):
         state[GAPS_BYTES] += train[BEFORE] * train[FULL]
     pushed = train[TRAIN_MARKS] & PUSHED
     state[SEGMENT], state[TIME], state[OPEN_PUSHED] = train[LAST_BYTES], train[END], pushed
-    is_less = train[LAST_BYTES] < train[FULL] and before == train[FULL]
-    state[IS_SHORT] = is_less and (pushed or not train[HAS_PSH])
+    is_last = pushed if train[HAS_PSH] else before == train[FULL]
+    # a super-frame of whole segments is no end: more may have been queued
+    is_whole = train[LAST_BYTES] % train[UNIT] == 0 if train[UNIT] else train[LAST_BYTES] == train[FULL]
+    state[IS_SHORT] = is_last and not is_whole
     return count
 
 
@@ -328,7 +347,7 @@ def messages_of(trains, state, messages, silence_ns):
         if train[FLOW] != state[OPEN_FLOW]:
             count = _end_stream(state, messages, count)
             state[:] = 0
-            state[OPEN_FLOW], state[NEXT_NUMBER] = train[FLOW], -1
+            state[OPEN_FLOW], state[NEXT_NUMBER], state[BASE] = train[FLOW], -1, train[PLACE]
         if train[IS_TCP]:
             count = _add_segments(train, state, messages, count, silence_ns)
         else:

@@ -140,7 +140,6 @@ class Flow(SimpleNamespace):
         self.silence_ns = SILENCE_NS
         self.trains: list[tuple[int, ...]] = []  # rows of TRAINS that have ended
         self._train: list[tuple[Record, int, int, int]] = []  # record, start, new bytes, payload of each segment
-        self._pushed = 0  # its marks
         self._last_bytes = 0  # payload of the last segment with new bytes, in order
 
     def goes_on_with(self, segment: Segment) -> bool:
@@ -208,6 +207,8 @@ class Flow(SimpleNamespace):
         if self.next_sequence is None:
             self.first_sequence = self.next_sequence = sequence
         begin = self.next_sequence + distance(self.next_sequence, sequence)
+        if begin > self.next_sequence or (syn and begin == self.next_sequence):
+            self.trains += self.close_train()
         if begin > self.next_sequence:
             if not ended:
                 self.gaps.append([self.next_sequence, begin])
@@ -219,10 +220,12 @@ class Flow(SimpleNamespace):
             self.out_of_order_packets += filled > 0
             self.retransmitted_packets += filled == 0
             if filled:
-                self._end(_LATE | 3 * pushed, [(record, start, filled, payload)])
-        new = max(begin + syn, self.next_sequence)
-        if begin + syn + payload > new:
-            self._send(record, new, begin + syn + payload - new, payload, pushed, is_first)
+                self._end([(record, start, filled, payload)], pushed, _LATE)
+        if payload and begin + syn + payload > self.next_sequence:
+            is_next = not is_first and begin == self.next_sequence
+            self._send(record, max(begin + syn, self.next_sequence), begin + syn + payload, payload, pushed, is_next)
+        if fin:
+            self.trains += self.close_train()
         self.next_sequence = max(self.next_sequence, begin + syn + payload + fin)
         if len(self.gaps) > MOST_HOLES:
             forgotten, self.gaps = self.gaps[: -MOST_HOLES // 2], self.gaps[-MOST_HOLES // 2 :]
@@ -230,21 +233,17 @@ class Flow(SimpleNamespace):
 
     # trains (capture_facts.TRAINS)
 
-    def _send(self, record: Record, start: int, new: int, payload: int, pushed: bool, is_first: bool) -> None:
-        """A segment with `new` bytes from the number `start` on. is_first: before anything else of the connection."""
-        if is_first:
-            self._end(3 * pushed, [(record, start, new, payload)])
-            self._last_bytes = payload
-            return
-        if self._train:
-            _, begin, size, _ = self._train[-1]
-            if record.time_ns - self._last_ns() > self.silence_ns or start != begin + size:
-                self.trains += self.close_train()
-        is_less, self._last_bytes = payload < self._last_bytes, payload
-        self._train.append((record, start, new, payload))
-        self._pushed = 2 * (self._pushed > 0 or pushed) + pushed
-        if is_less:
+    def _send(self, record: Record, start: int, end: int, payload: int, pushed: bool, is_next: bool) -> None:
+        """A segment with new bytes from the number `start` on. is_next: all are, and follow those before."""
+        if self._train and (not is_next or record.time_ns - self._last_ns() > self.silence_ns):
             self.trains += self.close_train()
+        is_less, self._last_bytes = payload < self._last_bytes, payload
+        if not is_next:
+            self._end([(record, start, end - start, payload)], pushed)
+            return
+        self._train.append((record, start, end - start, payload))
+        if is_less or pushed:
+            self.trains += self.close_train(pushed)
 
     def _add_roce(self, roce: Roce, payload: int, record: Record) -> None:
         place = place_of(roce.opcode)
@@ -253,7 +252,7 @@ class Flow(SimpleNamespace):
         assert roce.pad is not None
         data = max(0, payload - bytes_around(roce.opcode) - roce.pad)
         if place != "middle":
-            self._end(0, [(record, roce.number, data, data)])
+            self._end([(record, roce.number, data, data)])
             return
         if self._train and (roce.number, data) != ((self._train[-1][1] + 1) % 2**24, self._train[-1][3]):
             self.trains += self.close_train()
@@ -262,8 +261,8 @@ class Flow(SimpleNamespace):
     def _last_ns(self) -> int:
         return max(record.time_ns for record, *_ in self._train)
 
-    def close_train(self) -> list[tuple[int, ...]]:
-        """The row of the train that is open, if any; there is none then."""
+    def close_train(self, pushed: bool = False, late: int = 0) -> list[tuple[int, ...]]:
+        """The row of the train that is open, if any; there is none then. pushed: whether its last segment has PSH."""
         if not self._train:
             return []
         segments, self._train = self._train, []
@@ -271,18 +270,17 @@ class Flow(SimpleNamespace):
         largest = max(sizes)
         row = (
             self.flow, times[0], max(times), segments[0][1], sum(new for _, _, new, _ in segments), len(segments),
-            largest, times[sizes.index(largest)], sizes[:-1].count(largest), sizes[-1], self._pushed,
+            largest, times[sizes.index(largest)], sizes[:-1].count(largest), sizes[-1], pushed | late,
         )  # fmt: skip
-        self._pushed = 0
+        self.largest_segment_bytes = max(self.largest_segment_bytes, largest)
+        self.pushed_segments += pushed
         return [row]
 
-    def _end(self, marks: int, segments: list[tuple[Record, int, int, int]]) -> None:
+    def _end(self, segments: list[tuple[Record, int, int, int]], pushed: bool = False, late: int = 0) -> None:
         """A train that consists of these, next to the open one."""
-        open_train = self._train, self._pushed
-        self._train, self._pushed = segments, 0
-        (row,) = self.close_train()
-        self.trains.append((*row[:-1], marks))
-        self._train, self._pushed = open_train
+        open_train, self._train = self._train, segments
+        self.trains += self.close_train(pushed, late)
+        self._train = open_train
 
     def _fill(self, start: int, end: int) -> int:
         """Take the bytes from `start` to `end` out of the holes; how many of them were in any."""
@@ -299,7 +297,7 @@ class Flow(SimpleNamespace):
         return filled
 
 
-_LATE = 4  # mark of a train; 1: its last segment has PSH, 2: any has
+_LATE = 2  # mark of a train; 1: its last segment has PSH
 
 #: Of SEND and RDMA WRITE by their opcode below the transport's bits, and bytes of their extended headers.
 _PLACES = dict(enumerate(("first", "middle", "last", "last", "only", "only") * 2)) | {0x16: "last", 0x17: "only"}

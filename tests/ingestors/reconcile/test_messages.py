@@ -17,7 +17,7 @@ US = 1000
 FULL = 1448
 ENGINES = ["numba", "pyshark"]
 
-COLUMNS = "position, bytes, packets, first_ns, last_ns, end_source, pushed"
+COLUMNS = "stream_offset, bytes, packets, first_ns, first_ns + duration_ns, end_source, pushed"
 
 
 def segment(at_us: float, start: int, size: int = FULL, flags: int = p.ACK, ends: tuple[str, str] = (A, B)) -> Packet:
@@ -34,8 +34,10 @@ def stream(*segments: tuple[float, int] | tuple[float, int, int], start: int = 1
 
 
 def messages(dataset: Dataset) -> list[tuple[Any, ...]]:
-    """Position, bytes, packets, end_source."""
-    return dataset.sql("SELECT position, bytes, packets, end_source FROM messages ORDER BY flow_id, message").rows()
+    """stream_offset, bytes, packets, end_source."""
+    return dataset.sql(
+        "SELECT stream_offset, bytes, packets, end_source FROM messages ORDER BY flow_id, message"
+    ).rows()
 
 
 PUSH = p.ACK | p.PUSH
@@ -58,6 +60,15 @@ STREAMS: dict[str, tuple[list[Packet], list[tuple[int, int, int, str]]]] = {
     "without PSH more was queued": (
         stream((0, FULL), (10, 500), (20, FULL), (30, 500, PUSH), (40, FULL)),
         [(0, 3896, 4, "short_segment"), (3896, FULL, 1, "last")],
+    ),
+    "short segments with PSH": (
+        stream(
+            (0, 48, PUSH), (5, 48, PUSH), (10, FULL), (20, FULL, PUSH), (30, FULL, PUSH), (40, 48, PUSH), (50, 9, PUSH)
+        ),
+        [
+            (0, 48, 1, "short_segment"), (48, 48, 1, "short_segment"), (96, 3 * FULL + 48, 4, "short_segment"),
+            (3 * FULL + 144, 9, 1, "short_segment"),
+        ],
     ),
     "retransmission": (
         [*stream((0, FULL), (10, FULL)), segment(300, 1), segment(310, 1 + FULL), segment(390, 1 + 2 * FULL, 10)],
@@ -117,6 +128,24 @@ def test_messages_of_a_stream(tmp_path: Path, name: str, engine: str) -> None:
         assert dataset.sql(f"SELECT {COLUMNS} FROM messages ORDER BY message").rows() == naive.of_tcp(rows)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_super_frame_of_whole_segments_is_no_end(tmp_path: Path, engine: str) -> None:
+    """With a SYN the segment size is known; without, each that is shorter than the longest is short."""
+    if engine == "pyshark":
+        pytest.importorskip("pyshark")
+    syn = Packet(BEGIN_NS, A, B, 0, p.SYN, seq=0, options=p.mss_option(FULL))
+    sizes = [5 * FULL, 45 * FULL, 3 * FULL, 3 * FULL + 1, FULL]
+    packets = stream(*[(10.0 * (i + 1), size, PUSH) for i, size in enumerate(sizes)])
+    with ingest(tmp_path / "syn", {"a.pcap": [syn, *packets]}, packets=True, engine=engine) as dataset:
+        assert messages(dataset) == [(0, 56 * FULL + 1, 4, "short_segment"), (56 * FULL + 1, FULL, 1, "last")]
+        rows = dataset.sql("FROM packets ORDER BY record").to_dicts()
+        assert dataset.sql(f"SELECT {COLUMNS} FROM messages ORDER BY message").rows() == naive.of_tcp(
+            rows, segment_size=FULL
+        )
+    with ingest(tmp_path / "without", {"a.pcap": packets}, engine=engine) as dataset:
+        assert [size for _, size, _, _ in messages(dataset)] == [5 * FULL, 48 * FULL, 3 * FULL + 1, FULL]
+
+
 @pytest.mark.parametrize("size", [1000, 4000])
 def test_messages_of_a_file_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     packets = [packet for name in STREAMS for packet in moved(STREAMS[name][0], list(STREAMS).index(name))]
@@ -152,10 +181,10 @@ def test_two_captures_of_a_flow_are_its_messages_once(tmp_path: Path) -> None:
     }
     with ingest(tmp_path, captures) as dataset:
         found = dataset.sql(
-            "SELECT position, bytes, m.packets, end_source FROM messages AS m JOIN flows USING (flow_id) "
+            "SELECT stream_offset, bytes, m.packets, end_source FROM messages AS m JOIN flows USING (flow_id) "
             "WHERE dst_ip = $1 AND src_ip = $2 ORDER BY message", [B, A],
         ).rows()  # fmt: skip
-        assert found == [(0, 4 * FULL, 2, "silence"), (4 * FULL, 100, 1, "last")]
+        assert found == [(0, 4 * FULL, 2, "silence"), (4 * FULL, 100, 1, "short_segment")]
 
 
 def test_a_message_goes_on_in_the_next_file(tmp_path: Path) -> None:
