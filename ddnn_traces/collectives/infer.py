@@ -8,17 +8,21 @@ from dataclasses import dataclass, replace
 from ddnn_traces.collectives.irregular import irregular_parts
 from ddnn_traces.collectives.jobs import Steps, find_jobs, steps_of
 from ddnn_traces.collectives.kinds import Collective, collectives
-from ddnn_traces.collectives.phases import parts_of, phases
+from ddnn_traces.collectives.phases import Parts, parts_of, phases
 from ddnn_traces.collectives.streams import Stream, hosts_of, with_data
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job: its flows, its steps and the collectives of a step in their order."""
+    """A job: its steps, the messages of its flows by step, and the collectives of a step in their order."""
 
-    streams: tuple[Stream, ...]
     steps: Steps
+    parts: dict[Stream, Parts]
     collectives: tuple[Collective, ...]
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        return tuple(self.parts)
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -48,5 +52,5 @@ def infer(streams: Sequence[Stream]) -> list[Job]:
             size=steps.size | {stream: float(part.stop.max()) for stream, part in irregular.items()},
         )
         parts |= irregular
-        jobs.append(Job(tuple(parts), steps, tuple(collectives(steps, parts, phases(steps, parts)))))
+        jobs.append(Job(steps, parts, tuple(collectives(steps, parts, phases(steps, parts)))))
     return jobs

@@ -200,11 +200,9 @@ def measured(spans: Spans, steps: Steps, parts: dict[Stream, Parts]) -> Phase | 
     whole = steps.whole[:_MOST_STEPS]
     start: dict[int, float] = {}
     end: dict[int, float] = {}
-    for stream, (begin, stop) in spans.items():
-        part = parts[stream]
-        inside = np.minimum(part.stop, stop) - np.maximum(part.begin, begin) > 0.5 * (part.stop - part.begin)
-        inside &= np.isin(part.step, steps.whole)
-        for step, first, last in zip(part.step[inside], part.first[inside], part.last[inside], strict=True):
+    for stream, span in spans.items():
+        part = part_in(parts[stream], span, steps)
+        for step, first, last in zip(part.step, part.first, part.last, strict=True):
             start[int(step)] = min(start.get(int(step), first), first)
             end[int(step)] = max(end.get(int(step), last), last)
     if not start:
@@ -217,6 +215,13 @@ def measured(spans: Spans, steps: Steps, parts: dict[Stream, Parts]) -> Phase | 
         counts.append(count)
         lengths.append(seen)
     return Phase(spans, start, end, order, float(np.median(counts)), concatenated(lengths), len(whole) * len(spans))
+
+
+def part_in(part: Parts, span: tuple[float, float], steps: Steps) -> Parts:
+    """The messages of which most is in these bytes of a whole step."""
+    inside = np.minimum(part.stop, span[1]) - np.maximum(part.begin, span[0]) > 0.5 * (part.stop - part.begin)
+    inside &= np.isin(part.step, steps.whole)
+    return Parts(*(values[inside] for values in (part.step, part.begin, part.stop, part.first, part.last)))
 
 
 def _messages(stream: Stream, span: tuple[float, float], steps: Steps, whole: Array) -> tuple[int, Array]:

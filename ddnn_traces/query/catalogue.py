@@ -2,7 +2,7 @@
 
 A head is the comment lines `-- key: value` at the start of a file: question, row (what a row stands for), inputs
 (tables and other queries, or none), optionally figure (of the papers), needs (parameters without which there are no
-rows) and optional (inputs that a run may lack), a `param` line for each parameter and a `column` line for each result
+rows), optional (inputs that a run may lack) and made_by (the package whose rows take the place of the SQL's, see inferred.py), a `param` line for each parameter and a `column` line for each result
 column, in their order:
 
     -- param: window_ms DOUBLE = 10; length of a window, ms
@@ -103,7 +103,8 @@ class ResultColumn:
 class Query:
     """A named query: question, grain of a row, inputs, the paper's figure, parameters, result columns and its SQL.
 
-    needs: parameters without which it has no rows. optional: inputs that a run may lack without loss.
+    needs: parameters without which it has no rows. optional: inputs that a run may lack without loss. made_by: the
+    package whose rows take the place of the SQL's.
     """
 
     name: str
@@ -117,6 +118,12 @@ class Query:
     sql: str
     needs: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
+    made_by: str = ""
+
+    @property
+    def is_view(self) -> bool:
+        """Whether DuckDB computes it as a view: with parameters it is a macro, and what Python makes is a stream."""
+        return not self.params and not self.made_by
 
     @property
     def description(self) -> str:
@@ -227,8 +234,8 @@ def find(name: str) -> Query:
 
 @cache
 def _views_below(name: str) -> frozenset[str]:
-    """The queries that a named query reads as views, and those that they read; a query with parameters is a macro."""
-    found = frozenset(read for read in find(name).inputs if read in catalogue() and not find(read).params)
+    """The queries that a named query reads as views, and those that they read."""
+    found = frozenset(read for read in find(name).inputs if read in catalogue() and find(read).is_view)
     return found.union(*map(_views_below, found))
 
 
@@ -302,7 +309,7 @@ class _Head:
         return Query(
             self._path.stem, self._path, about["question"], about["row"], self.inputs, about.get("figure", ""),
             tuple(self._params), columns, text, _names(about.get("needs", "")),
-            _names(about.get("optional", "")),
+            _names(about.get("optional", "")), about.get("made_by", ""),
         )  # fmt: skip
 
     def _defined(self, match: re.Match[str], known: Mapping[str, Query]) -> ResultColumn:

@@ -385,7 +385,7 @@ class StoredViews:
         for name in names:
             if name in catalogue.catalogue() and name not in self._names:
                 self.store_inputs(name)
-                if not catalogue.find(name).params:
+                if catalogue.find(name).is_view:
                     self._dataset.sql_arrow(f"CREATE TEMP TABLE {name} AS FROM {name}")
                     self._names[name] = None
                     self._dataset.has_stored_views = True

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddnn_traces import cache
 from ddnn_traces.errors import UsageError
-from ddnn_traces.query import catalogue
+from ddnn_traces.query import catalogue, inferred
 from ddnn_traces.store import schema
 from ddnn_traces.store.parquet import partition
 from ddnn_traces.store.places import Place, in_folder
@@ -87,6 +87,8 @@ class Views:
             made = [_query(query) for name, query in catalogue.catalogue().items() if name in new]
             self._connection.execute(_without_tables(made))
             self._create_tables()
+            if inferred.VIEW in new:
+                inferred.provide(self._connection)
             self._made |= new
 
     def _create_tables(self) -> None:

@@ -1,0 +1,99 @@
+"""From the messages of a run to its jobs, as Arrow tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ddnn_traces.collectives.infer import Job, infer
+from ddnn_traces.collectives.kinds import Collective
+from ddnn_traces.collectives.phases import part_in
+from ddnn_traces.collectives.streams import Stream
+
+#: One row: a message with data, ordered by flow and message; is_end: whether its end is known, not only its last packet.
+MESSAGES = pa.schema([
+    ("flow_id", pa.int64()), ("src_ip", pa.string()), ("dst_ip", pa.string()), ("first_ns", pa.int64()),
+    ("last_ns", pa.int64()), ("position", pa.int64()), ("bytes", pa.int64()), ("is_end", pa.bool_()),
+])  # fmt: skip
+
+#: One row: a job of a run, or a run without one. Its columns are those of queries/inferred_jobs.sql.
+JOBS = pa.schema([
+    ("run_id", pa.string()),
+    ("job", pa.int64()),
+    ("flows", pa.list_(pa.struct([("flow_id", pa.int64()), ("step_bytes", pa.float64())]))),
+    ("collectives", pa.list_(pa.struct([
+        ("position", pa.int64()), ("kind", pa.string()), ("kind_or", pa.string()), ("algorithm", pa.string()),
+        ("channel", pa.int64()), ("hosts", pa.list_(pa.string())), ("tensor_bytes", pa.int64()), ("evidence", pa.string()),
+        ("transfers", pa.list_(pa.struct([
+            ("step", pa.int64()), ("flow_id", pa.int64()), ("first_ns", pa.int64()), ("last_ns", pa.int64()),
+            ("bytes", pa.int64()),
+        ]))),
+    ]))),
+])  # fmt: skip
+
+
+def jobs_of(run_id: str, messages: pa.Table) -> pa.Table:
+    """The jobs of a run as JOBS. messages: as MESSAGES."""
+    origin = messages["first_ns"].to_numpy().min() if len(messages) else 0
+    found = infer(list(_streams(messages, origin)))
+    rows = [{"run_id": run_id, "job": number} | _job(job, int(origin)) for number, job in enumerate(found)]
+    return pa.Table.from_pylist(rows or [{"run_id": run_id}], schema=JOBS)
+
+
+def _streams(messages: pa.Table, origin: int) -> Iterator[Stream]:
+    columns = {name: messages[name].to_numpy() for name in messages.column_names}
+    begins = np.flatnonzero(np.diff(columns["flow_id"], prepend=-1))
+    for low, high in zip(begins, [*begins[1:], len(messages)], strict=True):
+        flow = {name: column[low:high] for name, column in columns.items()}
+        ends = (flow["position"] + flow["bytes"])[flow["is_end"].astype(bool)]
+        yield Stream(
+            int(flow["flow_id"][0]), flow["src_ip"][0], flow["dst_ip"][0], flow["position"], flow["bytes"],
+            flow["first_ns"] - origin, flow["last_ns"] - origin, ends,
+        )  # fmt: skip
+
+
+def _job(job: Job, origin: int) -> dict[str, Any]:
+    flows = [{"flow_id": stream.flow_id, "step_bytes": job.steps.size[stream]} for stream in job.streams]
+    collectives = [
+        {"position": position} | _collective(collective, job, origin)
+        for position, collective in enumerate(job.collectives)
+    ]
+    return {"flows": sorted(flows, key=itemgetter("flow_id")), "collectives": collectives}
+
+
+def _collective(collective: Collective, job: Job, origin: int) -> dict[str, Any]:
+    return {
+        "kind": collective.kind,
+        "kind_or": collective.kind_or,
+        "algorithm": collective.algorithm,
+        "channel": collective.channel,
+        "hosts": collective.hosts,
+        "tensor_bytes": round(collective.tensor_bytes),
+        "evidence": collective.evidence,
+        "transfers": [
+            transfer
+            for phase in collective.phases
+            for stream, span in phase.spans.items()
+            for transfer in _transfers(stream, span, job, origin)
+        ],
+    }
+
+
+def _transfers(stream: Stream, span: tuple[float, float], job: Job, origin: int) -> Iterator[dict[str, int]]:
+    """The bytes of a span in each step. Steps are numbered from the first of which all bytes are there."""
+    part = part_in(job.parts[stream], span, job.steps)
+    sizes = np.minimum(part.stop, span[1]) - np.maximum(part.begin, span[0])
+    steps, each = np.unique(part.step, return_inverse=True)
+    for number, step in enumerate(steps):
+        mine = each == number
+        yield {
+            "step": int(step - job.steps.whole[0]),
+            "flow_id": stream.flow_id,
+            "first_ns": origin + int(part.first[mine].min()),
+            "last_ns": origin + int(part.last[mine].max()),
+            "bytes": int(sizes[mine].sum()),
+        }

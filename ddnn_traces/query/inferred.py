@@ -1,0 +1,115 @@
+"""The view of a dataset that Python makes: inferred_jobs, one run at a time, when a query reads it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import weakref
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddnn_traces import cache as caches
+from ddnn_traces import collectives
+from ddnn_traces.store.whole_files import whole_file
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+VIEW = "inferred_jobs"
+
+_RUNS = "SELECT run_id FROM runs ORDER BY run_id"
+_MESSAGES = """
+SELECT flow_id, src_ip, dst_ip, first_ns, last_ns, "position", bytes, bytes > 64 AND end_source <> 'next_message' AS is_end
+FROM messages JOIN flows USING (run_id, flow_id)
+WHERE run_id = $1
+ORDER BY flow_id, message
+"""
+
+
+def provide(connection: duckdb.DuckDBPyConnection) -> None:
+    """Put the rows of Python in the place of the view, which only says that they are lacking."""
+    connection.register(VIEW, _Jobs(connection))
+
+
+class _Jobs:
+    """An Arrow stream with a batch for each run, which DuckDB asks for when a query reads it."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = weakref.ref(connection)  # which holds this
+        self._known: dict[str, pa.Table] = {}
+
+    def __arrow_c_schema__(self) -> Any:
+        from ddnn_traces.collectives import tables
+
+        return tables.JOBS.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        import pyarrow as pa
+
+        from ddnn_traces.collectives import tables
+
+        return pa.RecordBatchReader.from_batches(tables.JOBS, self._batches()).__arrow_c_stream__(requested_schema)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        connection = self._connection()
+        assert connection is not None
+        with connection.cursor() as cursor:  # the connection itself is running the query that reads this
+            for (run_id,) in cursor.execute(_RUNS).fetchall():
+                if run_id not in self._known:
+                    self._known[run_id] = _of_run(run_id, cursor.sql(_MESSAGES, params=[run_id]).to_arrow_table())
+                yield from self._known[run_id].to_batches()
+
+
+def _of_run(run_id: str, messages: pa.Table) -> pa.Table:
+    """The jobs of a run, from the user's cache where the same messages were examined before."""
+    import pyarrow as pa
+    from pyarrow import feather
+
+    from ddnn_traces.collectives import tables
+
+    messages = messages.cast(tables.MESSAGES)
+    folder = caches.folder(VIEW)
+    file = folder / f"{_digest(run_id, messages)}.arrow" if folder else None
+    if file:
+        with contextlib.suppress(OSError, pa.ArrowInvalid):
+            return feather.read_table(file)
+    jobs = tables.jobs_of(run_id, messages)
+    if file:
+        with contextlib.suppress(OSError), whole_file(file) as half_written:
+            feather.write_feather(jobs, str(half_written))
+        caches.remove_older(file, "*.arrow")
+    return jobs
+
+
+def _digest(run_id: str, messages: pa.Table) -> str:
+    """Of all that the jobs depend on."""
+    import pyarrow as pa
+
+    found = hashlib.blake2b(_code() + run_id.encode(), digest_size=16)
+    with pa.PythonFile(_Hashed(found), "w") as sink, pa.ipc.new_stream(sink, messages.schema) as writer:
+        writer.write_table(messages.combine_chunks())
+    return found.hexdigest()
+
+
+@cache
+def _code() -> bytes:
+    modules = sorted(Path(collectives.__file__).parent.glob("*.py"))
+    return b"".join(module.read_bytes() for module in modules)
+
+
+class _Hashed(io.RawIOBase):
+    """A file of which only a hash is kept."""
+
+    def __init__(self, found: hashlib.blake2b) -> None:
+        self._found = found
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._found.update(data)
+        return memoryview(data).nbytes
