@@ -7,7 +7,7 @@ of that in an all-gather or a reduce-scatter); the double binary tree is NCCL's.
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -33,7 +33,8 @@ _SEEN = 0.2  # of the messages of a length, so many have known ends
 @dataclass(frozen=True)
 class Collective:
     """A collective of a step. kind: all_reduce, all_gather, reduce_scatter, all_to_all or send; kind_or: what else the
-    same traffic could be. algorithm: ring, rings, double_binary_tree, direct. hosts: in the order of a ring, else
+    same traffic could be. algorithm: ring, rings, double_binary_tree,
+    star, tree, recursive_doubling, direct. hosts: in the order of a ring, else
     sorted; of a send, sender and receiver. tensor_bytes: as nccl-tests' size; of an all-to-all what a host has for all,
     on average. evidence: why. phases: those that it is made of."""
 
@@ -67,7 +68,7 @@ def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]
             result += _sends(phase, steps, parts)
     for phases in of_rings.values():
         result += _of_ring(phases, header)
-    if (whole := _ring_of_sends(result, header)) is not None:
+    if (whole := _whole_step(result, steps, header)) is not None:
         return [whole]
     return sorted(_divided_sends(result), key=lambda collective: collective.phases[0].order)
 
@@ -396,24 +397,37 @@ def _sends(phase: Phase, steps: Steps, parts: dict[Stream, Parts]) -> list[Colle
     return result
 
 
-def _ring_of_sends(found: Sequence[Collective], header: float) -> Collective | None:
-    """An all-reduce whose hosts pause at different bytes: the whole step, where its flows are one ring."""
-    if not found or any(collective.kind != "send" for collective in found):
+def _whole_step(found: Sequence[Collective], steps: Steps, header: float) -> Collective | None:
+    """The step as one all-reduce of all hosts, where its flows are the graph of one and its parts are those of a few.
+
+    Without pauses, or where hosts pause at different bytes, parts of an all-reduce look like sends and small groups.
+    """
+    hosts = hosts_of(steps.size)
+    if len(hosts) < 3 or all(set(collective.hosts) == hosts for collective in found):
         return None
-    volume: dict[tuple[str, str], float] = defaultdict(float)
-    for send in found:
-        phase = send.phases[0]
-        volume[phase.edges[0][0].hosts] += phase.bytes - header * phase.messages * phase.connections
-    ring = [same[0] for same in by_hosts(send.phases[0].edges[0][0] for send in found).values()]
-    size = len(hosts_of(ring))
-    alike = max(volume.values()) - min(volume.values()) <= _EQUAL * max(volume.values())
-    if size < 3 or not alike or not shapes.is_ring(ring):
+    flows = by_hosts(steps.size)
+    phases = dict.fromkeys(phase for collective in found for phase in collective.phases)
+    calls = Counter(edge[0].hosts for phase in phases for edge in phase.edges)
+    messages: Counter[tuple[str, str]] = Counter()
+    for phase in phases:
+        for edge in phase.edges:
+            messages[edge[0].hosts] += phase.messages * len(edge)
+    volumes = [sum(steps.size[one] for one in same) - header * messages[pair] for pair, same in flows.items()]
+    if max(volumes) - min(volumes) > _EQUAL * max(volumes):
         return None
-    phases = tuple(send.phases[0] for send in found)
-    tensor = float(np.median(list(volume.values()))) * size / (2 * (size - 1))
-    evidence = f"all flows of the step are one ring of {size} hosts with equal bytes"
-    order = tuple(shapes.order_of(ring))
-    return Collective("all_reduce", "several of the same hosts", "ring", order, tensor, evidence, phases)
+    volume, size, pattern = float(np.median(volumes)), len(hosts), [same[0] for same in flows.values()]
+    if shapes.is_ring(pattern):
+        evidence = f"all flows of the step are one ring of {size} hosts with equal bytes"
+        return Collective(
+            "all_reduce", "several of the same hosts", "ring", tuple(shapes.order_of(pattern)),
+            volume * size / (2 * (size - 1)), evidence, tuple(phases),
+        )  # fmt: skip
+    shape = shapes.exchange(pattern)
+    if shape is None or max(calls.values()) > 1:
+        return None
+    name, instead = shape
+    evidence = f"each of {len(flows) // 2} pairs of {size} hosts sends the same bytes both ways once a step"
+    return Collective("all_reduce", instead, name, tuple(sorted(hosts)), volume, evidence, tuple(phases))
 
 
 def _divided_sends(found: Sequence[Collective]) -> list[Collective]:

@@ -71,6 +71,31 @@ def rings(streams: Sequence[Stream]) -> list[list[str]] | None:
     return None if found is None else [order_of(cycle) for cycle in found]
 
 
+def exchange(streams: Sequence[Stream]) -> tuple[str, str | None] | None:
+    """The all-reduce whose pairs of hosts send all data both ways, by its graph, and what has the same graph; None where
+    there is none, or two flows connect the same hosts.
+
+    A star, a tree or a hypercube (recursive doubling; Thakur, Rabenseifner and Gropp 2005).
+    """
+    pairs = {stream.hosts for stream in streams}
+    hosts = hosts_of(streams)
+    neighbours = Counter(src for src, _ in pairs)
+    if len(pairs) != len(streams) or any((dst, src) not in pairs for src, dst in pairs) or len(hosts) < 3:
+        return None
+    edges = tuple(pair for pair in pairs if pair[0] < pair[1])
+    if not all(_connected(edges, (min(hosts), host)) for host in hosts):
+        return None
+    if len(edges) == len(hosts) - 1:
+        if max(neighbours.values()) == len(hosts) - 1:
+            return "star", "a parameter server, or a pipeline of one micro-batch" if len(
+                hosts
+            ) == 3 else "a parameter server"
+        return "tree", "a pipeline of one micro-batch" if max(neighbours.values()) == 2 else None
+    if len(hosts) > 3 and set(neighbours.values()) == {len(hosts).bit_length() - 1} and len(hosts).bit_count() == 1:
+        return "recursive_doubling", "rings in both directions" if len(hosts) == 4 else None
+    return None
+
+
 def is_all_to_all(streams: Sequence[Stream]) -> bool:
     """Whether nine of ten pairs of at least three hosts send to each other."""
     hosts = hosts_of(streams)

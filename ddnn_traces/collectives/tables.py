@@ -14,7 +14,7 @@ from ddnn_traces.collectives.kinds import Collective
 from ddnn_traces.collectives.phases import part_in
 from ddnn_traces.collectives.streams import Stream
 
-#: One row: a message with data, ordered by flow and message; is_end: whether its end is known, not only its last packet.
+#: One row: a message, ordered by flow and message; is_end: whether its end is known, not only its last packet.
 MESSAGES = pa.schema([
     ("flow_id", pa.int64()), ("src_ip", pa.string()), ("dst_ip", pa.string()), ("first_ns", pa.int64()),
     ("last_ns", pa.int64()), ("position", pa.int64()), ("bytes", pa.int64()), ("is_end", pa.bool_()),
@@ -27,7 +27,8 @@ JOBS = pa.schema([
     ("flows", pa.list_(pa.struct([("flow_id", pa.int64()), ("step_bytes", pa.float64())]))),
     ("collectives", pa.list_(pa.struct([
         ("position", pa.int64()), ("kind", pa.string()), ("kind_or", pa.string()), ("algorithm", pa.string()),
-        ("channel", pa.int64()), ("hosts", pa.list_(pa.string())), ("tensor_bytes", pa.int64()), ("evidence", pa.string()),
+        ("channel", pa.int64()), ("hosts", pa.list_(pa.string())), ("tensor_bytes", pa.int64()),
+        ("evidence", pa.string()),
         ("transfers", pa.list_(pa.struct([
             ("step", pa.int64()), ("flow_id", pa.int64()), ("first_ns", pa.int64()), ("last_ns", pa.int64()),
             ("bytes", pa.int64()),

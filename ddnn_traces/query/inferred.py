@@ -23,7 +23,8 @@ VIEW = "inferred_jobs"
 
 _RUNS = "SELECT run_id FROM runs ORDER BY run_id"
 _MESSAGES = """
-SELECT flow_id, src_ip, dst_ip, first_ns, last_ns, "position", bytes, bytes > 64 AND end_source <> 'next_message' AS is_end
+SELECT flow_id, src_ip, dst_ip, first_ns, last_ns, "position", bytes,
+       bytes > 64 AND end_source <> 'next_message' AS is_end
 FROM messages JOIN flows USING (run_id, flow_id)
 WHERE run_id = $1
 ORDER BY flow_id, message
