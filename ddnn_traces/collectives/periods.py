@@ -5,6 +5,9 @@ A silence of a flow that recurs after the same number of bytes is a place in the
 
 from __future__ import annotations
 
+import bisect
+import math
+import statistics
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,12 +93,14 @@ def _distances(places: Array, weights: Array) -> list[float]:
 def _score(places: Array, weights: Array, size: float) -> float:
     """sum of w min(w/w', w'/w) over sum of w, for silences with a partner at their place + size."""
     slack, total, possible = tolerance(size), 0.0, 0.0
-    below, above = (np.searchsorted(places, places + size + side) for side in (-slack, slack))
-    for place in np.flatnonzero(places + size <= places[-1] + slack):
-        possible += weights[place]
-        if above[place] > below[place]:
-            ratio = weights[below[place] : above[place]] / weights[place]
-            total += weights[place] * float(np.max(np.minimum(ratio, 1 / ratio)))
+    below, above = (np.searchsorted(places, places + size + side).tolist() for side in (-slack, slack))
+    weight = weights.tolist()
+    for place in range(int(np.searchsorted(places, places[-1] + slack - size, "right"))):
+        own = weight[place]
+        possible += own
+        total += max(
+            (own * min(own, other) / max(own, other) for other in weight[below[place] : above[place]]), default=0
+        )
     return total / possible if possible else 0.0
 
 
@@ -105,25 +110,44 @@ def chain_of(places: Array, lengths: Array, size: float, slack: float, even: boo
     Returns their indices and the number of each one's step. even: demand that their lengths are alike.
     """
     best, found = -1.0, None
+    # lists: for a few numbers at a time numpy takes ten times as long
+    place, length = places.tolist(), lengths.tolist()
     begin = np.flatnonzero(places < places[0] + 1.5 * size)
-    for first in np.sort(begin[np.argsort(-lengths[begin], kind="stable")[:_MOST_STARTS]]):
-        chain, steps, at = [int(first)], [0], float(places[first])
-        last = int((places[-1] + slack - at) // size)
-        if not _LEAST_STEPS - 1 <= last < len(places) / _LEAST_PRESENCE:
+    for first in np.sort(begin[np.argsort(-lengths[begin], kind="stable")[:_MOST_STARTS]]).tolist():
+        last = int((place[-1] + slack - place[first]) // size)
+        if not _LEAST_STEPS - 1 <= last < len(place) / _LEAST_PRESENCE:
             continue
-        for step in range(1, last + 1):
-            low, high = np.searchsorted(places, [at + size - slack, at + size + slack])
-            if high > low:
-                chain.append(int(low + np.argmax(lengths[low:high])))
-                steps.append(step)
-                at = float(places[chain[-1]])
-            else:
-                at += size
-        presence = len(chain) / (last + 1)
-        if len(chain) < _LEAST_STEPS or presence < _LEAST_PRESENCE:
+        least = max(_LEAST_STEPS, math.ceil(_LEAST_PRESENCE * (last + 1)))
+        chain = _chain(place, length, first, last, size, slack, least)
+        if len(chain) < least:
             continue
-        short, long = np.quantile(lengths[chain], [0.1, 0.9])
-        value = float(np.median(np.log1p(lengths[chain] / MS))) * presence
-        if (not even or long <= _MOST_SPREAD * short) and value > best:
-            best, found = value, (np.array(chain), np.array(steps))
-    return found
+        usual = sorted(length[index] for index in chain.values())
+        value = statistics.median(math.log1p(one / MS) for one in usual) * len(chain) / (last + 1)
+        if value > best and (not even or _quantile(usual, 0.9) <= _MOST_SPREAD * _quantile(usual, 0.1)):
+            best, found = value, chain
+    return None if found is None else (np.array(list(found.values())), np.array(list(found)))
+
+
+def _chain(
+    place: list[float], length: list[float], first: int, last: int, size: float, slack: float, least: int
+) -> dict[int, int]:
+    """The silence of each step behind the first one, by the step; fewer than `least` where so many are not there."""
+    chain, at = {0: first}, place[first]
+    for step in range(1, last + 1):
+        low = bisect.bisect_left(place, at + size - slack)
+        high = bisect.bisect_left(place, at + size + slack, low)
+        if high > low:
+            chain[step] = max(range(low, high), key=length.__getitem__)
+            at = place[chain[step]]
+        elif len(chain) + last - step < least:
+            break
+        else:
+            at += size
+    return chain
+
+
+def _quantile(ordered: list[float], share: float) -> float:
+    """By linear interpolation, as numpy's."""
+    whole, rest = divmod(share * (len(ordered) - 1), 1)
+    low = int(whole)
+    return ordered[low] + rest * (ordered[min(low + 1, len(ordered) - 1)] - ordered[low])

@@ -165,3 +165,23 @@ def test_a_sharded_step_has_each_volume_three_times(volumes: list[int], kinds: s
     assert (found and "".join({"all_gather": "g", "reduce_scatter": "s"}[kind] for kind, _ in found)) == (
         kinds and kinds.replace(" ", "")
     )
+
+
+@pytest.mark.parametrize(
+    ("edges", "shape"),
+    [
+        ([(0, 1), (0, 2), (0, 3)], ("star", "a parameter server")),
+        ([(0, 1), (1, 2)], ("star", "a parameter server, or a pipeline of one micro-batch")),
+        ([(0, 1), (1, 2), (2, 3)], ("tree", "a pipeline of one micro-batch")),
+        ([(0, 1), (0, 2), (1, 3), (1, 4)], ("tree", None)),
+        ([(0, 1), (2, 3), (0, 2), (1, 3)], ("recursive_doubling", "rings in both directions")),
+        ([(a, a ^ bit) for a in range(8) for bit in (1, 2, 4) if a < a ^ bit], ("recursive_doubling", None)),
+        ([(0, 1), (1, 2), (0, 2), (3, 4)], None),  # as many pairs as a tree has, not connected
+        ([(0, 1)], None),
+    ],
+)
+def test_pairs_that_exchange_all_are_an_all_reduce_by_their_graph(
+    edges: list[tuple[int, int]], shape: tuple[str, str | None] | None
+) -> None:
+    assert shapes.exchange(made(both(edges))) == shape
+    assert shapes.exchange(made(both(edges)[:-1])) is None, "a direction is missing"
