@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddnn_traces.collectives.jobs import Steps
-from ddnn_traces.collectives.streams import MS, Array, Stream, by_hosts, concatenated, groups, hosts_of
+from ddnn_traces.collectives.streams import MS, SMALL, Array, Stream, by_hosts, concatenated, groups, hosts_of
 
 _PAUSE = 0.2 * MS
 _SAME_BYTES = 300.0  # control messages before or behind a pause
@@ -114,7 +114,7 @@ def _of_host(host: str, steps: Steps, parts: dict[Stream, Parts], whole: Array) 
     bounds = [np.zeros(len(own)), *_pauses(own, parts, whole), np.array([steps.size[stream] for stream in own])]
     found = []
     for low, high in itertools.pairwise(bounds):
-        spans = {s: (a, b) for s, a, b in zip(own, low, high, strict=True) if b - a > 64}
+        spans = {s: (a, b) for s, a, b in zip(own, low, high, strict=True) if b - a > SMALL}
         if spans:
             found.append(spans)
     return found
@@ -218,8 +218,9 @@ def measured(spans: Spans, steps: Steps, parts: dict[Stream, Parts]) -> Phase | 
 
 
 def part_in(part: Parts, span: tuple[float, float], steps: Steps) -> Parts:
-    """The messages of which most is in these bytes of a whole step."""
-    inside = np.minimum(part.stop, span[1]) - np.maximum(part.begin, span[0]) > 0.5 * (part.stop - part.begin)
+    """The messages with data of which most is in these bytes of a whole step."""
+    inside = part.stop - part.begin > SMALL
+    inside &= np.minimum(part.stop, span[1]) - np.maximum(part.begin, span[0]) > 0.5 * (part.stop - part.begin)
     inside &= np.isin(part.step, steps.whole)
     return Parts(*(values[inside] for values in (part.step, part.begin, part.stop, part.first, part.last)))
 

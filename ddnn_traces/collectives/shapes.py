@@ -72,10 +72,10 @@ def rings(streams: Sequence[Stream]) -> list[list[str]] | None:
 
 
 def exchange(streams: Sequence[Stream]) -> tuple[str, str | None] | None:
-    """The all-reduce whose pairs of hosts send all data both ways, by its graph, and what has the same graph; None where
-    there is none, or two flows connect the same hosts.
+    """The all-reduce whose pairs of hosts send all data both ways, by its graph, and what has the same graph.
 
-    A star, a tree or a hypercube (recursive doubling; Thakur, Rabenseifner and Gropp 2005).
+    A star, a tree or a hypercube (recursive doubling; Thakur, Rabenseifner and Gropp 2005). None where it is none
+    of these, or where two flows have the same hosts.
     """
     pairs = {stream.hosts for stream in streams}
     hosts = hosts_of(streams)
@@ -87,9 +87,8 @@ def exchange(streams: Sequence[Stream]) -> tuple[str, str | None] | None:
         return None
     if len(edges) == len(hosts) - 1:
         if max(neighbours.values()) == len(hosts) - 1:
-            return "star", "a parameter server, or a pipeline of one micro-batch" if len(
-                hosts
-            ) == 3 else "a parameter server"
+            pipeline = ", or a pipeline of one micro-batch" if len(hosts) == 3 else ""
+            return "star", f"a parameter server{pipeline}"
         return "tree", "a pipeline of one micro-batch" if max(neighbours.values()) == 2 else None
     if len(hosts) > 3 and set(neighbours.values()) == {len(hosts).bit_length() - 1} and len(hosts).bit_count() == 1:
         return "recursive_doubling", "rings in both directions" if len(hosts) == 4 else None

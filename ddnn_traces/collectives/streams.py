@@ -13,7 +13,7 @@ Array = NDArray[Any]
 
 MS = 1_000_000  # ns
 
-_SMALL = 64  # bytes: gloo's headers have 48, and no data of training is as small
+SMALL = 64  # bytes: gloo's headers have 48, and no data of training is as small
 _LEAST_BYTES = 10_000
 _LEAST_SHARE = 0.002  # of the largest flow
 
@@ -52,14 +52,14 @@ class Stream:
 
 def with_data(streams: Iterable[Stream]) -> list[Stream]:
     """The streams that carry data of training: not those of control messages alone."""
-    found = [(int(stream.size[stream.size > _SMALL].sum()), stream) for stream in streams]
+    found = [(int(stream.size[stream.size > SMALL].sum()), stream) for stream in streams]
     least = max([_LEAST_BYTES, *(_LEAST_SHARE * size for size, _ in found)])
     return [stream for size, stream in found if size >= least]
 
 
 def header_bytes(streams: Iterable[Stream]) -> float:
     """Bytes of the header of each message: the size of most small messages, 0 where they have none in common."""
-    small = np.concatenate([np.zeros(0, int), *(stream.size[stream.size <= _SMALL] for stream in streams)])
+    small = np.concatenate([np.zeros(0, int), *(stream.size[stream.size <= SMALL] for stream in streams)])
     if not len(small):
         return 0.0
     sizes, counts = np.unique(small, return_counts=True)

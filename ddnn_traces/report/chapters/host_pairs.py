@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from ddnn_traces.report.charts import topology as drawing
-from ddnn_traces.report.charts import zerwas
+from ddnn_traces.report.charts import wire, zerwas
 from ddnn_traces.report.number_text import count, counts, number_of, percent, span, words, yes_no
 from ddnn_traces.report.section import NO_FLOWS, Chapter, Column, Section, Source, numbers, texts
 from ddnn_traces.text import counted
@@ -69,6 +69,36 @@ def _shapes(topologies: pl.DataFrame) -> str:
 def _runner_up(row: dict[str, object]) -> str:
     share = row["runner_up_share"]
     return "–" if row["runner_up"] is None else f"{words(str(row['runner_up']))}, {percent(number_of(share))}"
+
+
+@chapter.section(
+    "collectives",
+    "Jobs, and the collectives of a step",
+    Source("collectives"),
+    "No run's flows repeat their bytes in each step, so no job is seen; at least five steps and the captures of all hosts "
+    "are needed.",
+    finding="Jobs",
+)
+def collectives(section: Section, frame: pl.DataFrame) -> None:
+    jobs = frame.group_by("run_id", "job", maintain_order=True).agg(
+        pl.len(), groups=pl.col("communicator").n_unique(), kinds=pl.col("kind").unique(maintain_order=True)
+    )
+    runs = jobs["run_id"].n_unique()
+    if jobs.height == 1:
+        kinds = ", ".join(words(kind) for kind in jobs["kinds"][0])
+        section.headline = f"A step has {counted(jobs['len'][0], 'collective')} ({kinds}) of {counted(jobs['groups'][0], 'group')} of hosts."
+    else:
+        section.headline = (
+            f"{counted(runs, 'run')} of {len(section.results.runs):,} {'shows' if runs == 1 else 'show'} "
+            f"{counted(jobs.height, 'job')}; a step has {counts(jobs['len'], 'collective')} of "
+            f"{counts(jobs['groups'], 'group')} of hosts."
+        )
+    caption = (
+        "Inferred from the messages on the wire, without logs: a row is a group of hosts (job.group), a bar the median "
+        "time from a collective's first packet to its last. The size is that of nccl-tests. What else the same traffic "
+        "can be is in the tooltip; a host's own time of a collective is longer. NVLink inside a host is not seen."
+    )
+    section.figure(wire.collectives, frame, caption)
 
 
 @chapter.section("graph", "Drawing of the topology", Source("topology_graph"), NO_FLOWS)

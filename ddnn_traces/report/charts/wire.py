@@ -12,6 +12,11 @@ import polars as pl
 
 from ddnn_traces.report.charts import panels, style
 
+_KINDS = {
+    "all_reduce": style.OKABE_ITO[0], "all_gather": style.OKABE_ITO[5], "reduce_scatter": style.OKABE_ITO[2],
+    "all_to_all": style.OKABE_ITO[1], "send": style.OKABE_ITO[4],
+}  # fmt: skip
+_THINNEST = 0.006  # of the panel: a shorter bar has no colour
 _PARTS = {
     "only_compute_ms": "computation",
     "overlap_ms": "computation and payload on the wire",
@@ -80,6 +85,35 @@ def straggler_slack(frame: pl.DataFrame) -> alt.TopLevelMixin:
         return {"height": style.row_step(run.height, 18), "title": style.panel_title(run_id, 430, subtitle)}
 
     return panels.alike_panels(shown, layers, values, 480)
+
+
+@style.chart("The collectives of a step, by run, job and group of hosts")
+def collectives(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """When the collectives of a step are on the wire, of query collectives: a row for each job and group of hosts."""
+    count = pl.col("hosts").str.split(",").list.len()
+    visible = pl.max_horizontal("end_ms", pl.col("start_ms") + _THINNEST * pl.col("end_ms").max().over("run_id"))
+    strip = frame.select(
+        "run_id", "kind", "kind_or", "tensor_bytes", "start_ms", "end_ms", "hosts", "algorithm", "confidence",
+        "position", drawn_to_ms=visible,
+        row=pl.format("{}.{} ({} hosts)", "job", "communicator", count.max().over("run_id", "job", "communicator")),
+    )  # fmt: skip
+    base = panels.rows_chart(width=350, height=panels.place("height"), title=panels.place("title"))
+    chart = base.mark_bar(size=12, opacity=0.75).encode(
+        x=alt.X("start_ms:Q", title="time since the start of the step (ms)"), x2="drawn_to_ms:Q",
+        y=alt.Y("row:N", title="job.group (hosts)", sort=None, axis=alt.Axis(ticks=False, grid=True, labelLimit=120)),
+        color=style.kind_color("kind:N", None, _KINDS),
+        tooltip=style.tips(
+            ("position:Q", "place in the step"), ("kind:N", "collective"), ("kind_or:N", "or"),
+            ("tensor_bytes:Q", "size (bytes)", ","), ("algorithm:N", "algorithm"), ("hosts:N", "hosts"),
+            ("start_ms:Q", "first packet (ms)", ".3~f"), ("end_ms:Q", "last packet (ms)", ".3~f"),
+            ("confidence:Q", "seen", ".0%"), style.PANEL_RUN,
+        ),
+    )  # fmt: skip
+
+    def values(run_id: str, run: pl.DataFrame) -> dict[str, Any]:
+        return {"height": style.row_step(run["row"].n_unique(), 18), "title": style.panel_title(run_id, 430)}
+
+    return panels.alike_panels(strip, chart, values, 480)
 
 
 def _worker_rows() -> alt.Y:
