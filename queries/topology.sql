@@ -1,9 +1,9 @@
 -- question: In which pattern do the hosts of a run exchange what they compute?
 -- row: a run
--- inputs: topology_matches, topology_volumes, topology_roots
+-- inputs: topology_matches, topology_volumes, topology_roots, several_patterns
 -- figure: zerwas fig. 4, farhat section 3
 -- column: run_id
--- column: topology; inferred topology; unknown where no shape fits, or more than one does
+-- column: topology; inferred topology; unknown where no shape fits, or the run has several patterns
 -- column: confidence share; of topologies inferred with this confidence, so many are right (docs/topology.md has the table); 0 where it is unknown
 -- column: root_ip
 -- column: root_confidence
@@ -65,8 +65,11 @@ SELECT run_id, topology,
        evenness, irregularity, turn, by_steps, runner_up, runner_up_share, level, core_hosts, smaller_party, groups,
        CASE WHEN hosts = 2 THEN 'two hosts: every topology is the one link between them'
             WHEN by_steps IS NULL THEN 'no payload between hosts'
+            WHEN communicators > 0
+            THEN format('several patterns ({} collectives of {} communicators; see collectives)', collectives, communicators)
             WHEN topology = 'unknown' THEN 'no shape fits the pairs that carry the exchange' END AS problem
 FROM evidence
 CROSS JOIN weights
 LEFT JOIN topology_roots USING (run_id)
+LEFT JOIN several_patterns USING (run_id)
 ORDER BY run_id

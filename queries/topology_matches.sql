@@ -1,8 +1,8 @@
 -- question: Which shape does the graph of the pairs that carry a run's exchange have?
 -- row: a run
--- inputs: runs, pair_payload, topology_edges, topology_shapes, topology_candidates, pair_turns, collective_laws
+-- inputs: runs, pair_payload, topology_edges, topology_shapes, topology_candidates, pair_turns, collective_laws, several_patterns
 -- column: run_id from pair_payload
--- column: topology; topology of that shape; unknown where no shape fits
+-- column: topology; topology of that shape; unknown where no shape fits, or the run has several patterns
 -- column: centre_ip; centre of a star or of a binary_tree_star with links to all others; null for other shapes
 -- column: hosts hosts; hosts that take part in the exchange; null where no shape fits, as all columns of the shape
 -- column: edges edges; directed pairs that carry the exchange
@@ -95,6 +95,8 @@ WITH thresholds AS (
     FROM fitting
     UNION ALL
     FROM scattered WHERE run_id NOT IN (SELECT run_id FROM fitting)
+), single AS (
+    FROM matched WHERE run_id NOT IN (SELECT run_id FROM several_patterns)
 ), runners_up AS (
     SELECT c.run_id, c.candidate AS runner_up, c.payload_share AS runner_up_share
     FROM topology_candidates AS c
@@ -109,7 +111,7 @@ SELECT run_id, coalesce(shape, 'unknown') AS topology,
        CASE WHEN shape = 'sharded_parameter_server' AND is_bipartite THEN least(opposite, same) END AS smaller_party,
        CASE WHEN shape = 'hierarchical_ring' THEN groups END AS groups
 FROM runs
-LEFT JOIN matched AS m USING (run_id)
+LEFT JOIN single AS m USING (run_id)
 LEFT JOIN totals AS t USING (run_id)
 LEFT JOIN runners_up USING (run_id)
 ORDER BY run_id

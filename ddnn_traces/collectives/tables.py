@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any
@@ -35,6 +36,34 @@ JOBS = pa.schema([
         ]))),
     ]))),
 ])  # fmt: skip
+
+
+#: One row: a run with more than one pattern. Its columns are those of queries/several_patterns.sql.
+PATTERNS = pa.schema([
+    ("run_id", pa.string()), ("jobs", pa.int64()), ("communicators", pa.int64()), ("collectives", pa.int64()),
+])  # fmt: skip
+
+
+def patterns_of(jobs: pa.Table) -> pa.Table:
+    """The row of a run as PATTERNS, or none. jobs: of the run, as JOBS.
+
+    Where all that is found are transfers between two hosts, one a flow, the parts of one collective are more likely.
+    """
+    found = [(row["job"], collective) for row in jobs.to_pylist() for collective in row["collectives"] or []]
+    patterns = {(job, one["algorithm"], tuple(one["hosts"])) for job, one in found}
+    transfers = Counter(
+        (job, flow_id) for job, one in found for flow_id in {transfer["flow_id"] for transfer in one["transfers"]}
+    )
+    is_one = all(len(one["hosts"]) == 2 for _, one in found) and max(transfers.values(), default=0) <= 1
+    if len(patterns) < 2 or is_one:
+        return PATTERNS.empty_table()
+    row = {
+        "run_id": jobs["run_id"][0].as_py(),
+        "jobs": len(jobs),
+        "communicators": len({(job, frozenset(one["hosts"])) for job, one in found}),
+        "collectives": len(found),
+    }
+    return pa.Table.from_pylist([row], schema=PATTERNS)
 
 
 def jobs_of(run_id: str, messages: pa.Table) -> pa.Table:

@@ -1,4 +1,4 @@
-"""The view of a dataset that Python makes: inferred_jobs, one run at a time, when a query reads it."""
+"""The views of a dataset that Python makes when a query reads them, one run at a time: those with made_by in the head."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import io
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-VIEW = "inferred_jobs"
-
 _RUNS = "SELECT run_id FROM runs ORDER BY run_id"
 _MESSAGES = """
 SELECT flow_id, src_ip, dst_ip, first_ns, last_ns, "position", bytes,
@@ -32,37 +30,45 @@ ORDER BY flow_id, message
 
 
 def provide(connection: duckdb.DuckDBPyConnection) -> None:
-    """Put the rows of Python in the place of the view, which only says that they are lacking."""
-    connection.register(VIEW, _Jobs(connection))
+    """Put the rows of Python in the place of the views, which DuckDB alone cannot make."""
+    from ddnn_traces.collectives import tables
+
+    runs = _Runs(connection)
+    connection.register("inferred_jobs", _Stream(tables.JOBS, runs, lambda jobs: jobs))
+    connection.register("several_patterns", _Stream(tables.PATTERNS, runs, tables.patterns_of))
 
 
-class _Jobs:
-    """An Arrow stream with a batch for each run, which DuckDB asks for when a query reads it."""
+class _Runs:
+    """The jobs of each run, which are inferred once."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = weakref.ref(connection)  # which holds this
         self._known: dict[str, pa.Table] = {}
 
-    def __arrow_c_schema__(self) -> Any:
-        from ddnn_traces.collectives import tables
-
-        return tables.JOBS.__arrow_c_schema__()
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        import pyarrow as pa
-
-        from ddnn_traces.collectives import tables
-
-        return pa.RecordBatchReader.from_batches(tables.JOBS, self._batches()).__arrow_c_stream__(requested_schema)
-
-    def _batches(self) -> Iterator[pa.RecordBatch]:
+    def __iter__(self) -> Iterator[pa.Table]:
         connection = self._connection()
         assert connection is not None
         with connection.cursor() as cursor:  # the connection itself is running the query that reads this
             for (run_id,) in cursor.execute(_RUNS).fetchall():
                 if run_id not in self._known:
                     self._known[run_id] = _of_run(run_id, cursor.sql(_MESSAGES, params=[run_id]).to_arrow_table())
-                yield from self._known[run_id].to_batches()
+                yield self._known[run_id]
+
+
+class _Stream:
+    """An Arrow stream with a batch for each run, which DuckDB asks for when a query reads it."""
+
+    def __init__(self, schema: pa.Schema, runs: _Runs, rows: Callable[[pa.Table], pa.Table]) -> None:
+        self._schema, self._runs, self._rows = schema, runs, rows
+
+    def __arrow_c_schema__(self) -> Any:
+        return self._schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        import pyarrow as pa
+
+        batches = (batch for jobs in self._runs for batch in self._rows(jobs).to_batches())
+        return pa.RecordBatchReader.from_batches(self._schema, batches).__arrow_c_stream__(requested_schema)
 
 
 def _of_run(run_id: str, messages: pa.Table) -> pa.Table:
@@ -73,7 +79,7 @@ def _of_run(run_id: str, messages: pa.Table) -> pa.Table:
     from ddnn_traces.collectives import tables
 
     messages = messages.cast(tables.MESSAGES)
-    folder = caches.folder(VIEW)
+    folder = caches.folder("inferred_jobs")
     file = folder / f"{_digest(run_id, messages)}.arrow" if folder else None
     if file:
         with contextlib.suppress(OSError, pa.ArrowInvalid):

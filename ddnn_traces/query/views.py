@@ -87,7 +87,7 @@ class Views:
             made = [_query(query) for name, query in catalogue.catalogue().items() if name in new]
             self._connection.execute(_without_tables(made))
             self._create_tables()
-            if inferred.VIEW in new:
+            if any(catalogue.find(name).made_by for name in new):
                 inferred.provide(self._connection)
             self._made |= new
 

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from independent import FLOW, read_capture, repeated_bytes, text
 
-from ddnn_traces.collectives import shapes
+from ddnn_traces.collectives import shapes, tables
 from ddnn_traces.collectives.infer import infer
 from ddnn_traces.collectives.kinds import sharded
 from ddnn_traces.collectives.streams import Array, Stream
@@ -185,3 +186,40 @@ def test_pairs_that_exchange_all_are_an_all_reduce_by_their_graph(
 ) -> None:
     assert shapes.exchange(made(both(edges))) == shape
     assert shapes.exchange(made(both(edges)[:-1])) is None, "a direction is missing"
+
+
+def step_of(*collectives: tuple[str, str, list[str], list[int]]) -> dict[str, Any]:
+    """A job as tables.JOBS: kind, algorithm, hosts and flows of each collective."""
+    return {
+        "run_id": "r",
+        "job": 0,
+        "collectives": [
+            {"kind": kind, "algorithm": algorithm, "hosts": hosts, "transfers": [{"flow_id": flow} for flow in flows]}
+            for kind, algorithm, hosts, flows in collectives
+        ],
+    }
+
+
+A, B, C = "10.0.0.1", "10.0.0.2", "10.0.0.3"
+
+
+@pytest.mark.parametrize(
+    ("jobs", "wanted"),
+    [
+        ([{"run_id": "r"}], None),
+        ([step_of(("all_reduce", "ring", [A, B, C], [0, 1, 2]))], None),
+        ([step_of(*[("all_gather", "ring", [A, B, C], [0, 1, 2])] * 2)], None),
+        # the other way round, as gloo's reduce-scatter after its all-gather
+        ([step_of(("all_gather", "ring", [A, B, C], [0]), ("reduce_scatter", "ring", [A, C, B], [1]))], (1, 1, 2)),
+        ([step_of(("all_reduce", "ring", [A, B], [0]), ("all_reduce", "ring", [A, B, C], [0, 1, 2]))], (1, 2, 2)),
+        # a transfer a flow: parts of one collective whose pauses were not seen
+        ([step_of(("send", "direct", [A, B], [0]), ("send", "direct", [B, C], [1]))], None),
+        ([step_of(*[("send", "direct", [A, B], [0]), ("send", "direct", [B, C], [1])] * 2)], (1, 2, 4)),
+        ([step_of(("all_reduce", "ring", [A, B, C], [0, 1, 2]))] * 2, (2, 2, 2)),
+    ],
+)
+def test_several_patterns_are_told_from_one(jobs: list[dict[str, Any]], wanted: tuple[int, int, int] | None) -> None:
+    rows = [job | {"job": number if "job" in job else None} for number, job in enumerate(jobs)]
+    found = tables.patterns_of(pa.Table.from_pylist(rows, schema=tables.JOBS)).to_pylist()
+    names = ("jobs", "communicators", "collectives")
+    assert [tuple(row[name] for name in names) for row in found] == ([] if wanted is None else [wanted])

@@ -75,7 +75,7 @@ def _runner_up(row: dict[str, object]) -> str:
     "collectives",
     "Jobs, and the collectives of a step",
     Source("collectives"),
-    "No run's flows repeat their bytes in each step, so no job is seen; at least five steps and the captures of all hosts "
+    "No run's flows repeat their bytes in each step, so no job is seen; five steps and the captures of all hosts "
     "are needed.",
     finding="Jobs",
 )
@@ -86,7 +86,8 @@ def collectives(section: Section, frame: pl.DataFrame) -> None:
     runs = jobs["run_id"].n_unique()
     if jobs.height == 1:
         kinds = ", ".join(words(kind) for kind in jobs["kinds"][0])
-        section.headline = f"A step has {counted(jobs['len'][0], 'collective')} ({kinds}) of {counted(jobs['groups'][0], 'group')} of hosts."
+        groups = counted(jobs["groups"][0], "group")
+        section.headline = f"A step has {counted(jobs['len'][0], 'collective')} ({kinds}) of {groups} of hosts."
     else:
         section.headline = (
             f"{counted(runs, 'run')} of {len(section.results.runs):,} {'shows' if runs == 1 else 'show'} "

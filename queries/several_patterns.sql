@@ -1,0 +1,17 @@
+-- question: Which runs have more than one pattern of exchange, so that no topology describes them?
+-- row: such a run
+-- inputs: flows, messages
+-- made_by: ddnn_traces.collectives
+-- column: run_id from flows
+-- column: jobs; jobs of the run
+-- column: communicators; groups of hosts of all jobs
+-- column: collectives; collectives in a step, of all jobs
+-- A pattern is an algorithm on a graph: a ring in one direction, a tree, a pair of hosts. A run whose flows carry one transfer
+-- a step each, from host to host, is none of these: topology tells more of it.
+-- Python walks graphs here when this is read (inferred_jobs). DuckDB alone has no rows, and takes each run for one pattern.
+SELECT run_id, count(*) AS jobs, count(*) AS communicators, count(*) AS collectives
+FROM messages
+JOIN flows USING (run_id, flow_id)
+WHERE false
+GROUP BY run_id
+ORDER BY run_id
