@@ -63,10 +63,10 @@ SELECT run_id, topology,
             ELSE 1 / (1 + exp(-log_odds)) END AS confidence,
        root_ip, root_confidence, towards_root_share, hosts, edges, matched_share, misplaced_share, volume_ratio, idle_hosts,
        evenness, irregularity, turn, by_steps, runner_up, runner_up_share, level, core_hosts, smaller_party, groups,
-       CASE WHEN hosts = 2 THEN 'two hosts: every topology is the one link between them'
-            WHEN by_steps IS NULL THEN 'no payload between hosts'
-            WHEN communicators > 0
+       CASE WHEN communicators > 0
             THEN format('several patterns ({} collectives of {} communicators; see collectives)', collectives, communicators)
+            WHEN hosts = 2 THEN 'two hosts: every topology is the one link between them'
+            WHEN by_steps IS NULL THEN 'no payload between hosts'
             WHEN topology = 'unknown' THEN 'no shape fits the pairs that carry the exchange' END AS problem
 FROM evidence
 CROSS JOIN weights

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from ddnn_traces.collectives.streams import MS, Array, Stream, hosts_of
 _SAME_TIME = 1.35  # factor between the step times of two flows: medians of loaded hosts
 _FEW_VOTES = 0.2  # of the flows that take a part of a step for the whole
 _MOST_JITTER = 0.15  # of a step, between the steps of two flows of one job: 0.01 to 0.1, of two jobs 0.28 and more
+_OF_A_PART, _OF_A_JOB = 0.8, 0.95  # share of steps: two jobs of near step times often send constant bytes, too
 _CONSTANT = 0.6  # share of flows, and of steps, with constant bytes
 _MOST_STARTS = 200
 _SILENCE = 0.3 * MS
@@ -132,10 +133,17 @@ def _merged(jobs: list[Job]) -> list[Job]:
     jobs = sorted(jobs, key=len, reverse=True)
     for one, other in itertools.permutations(jobs, 2):
         near = len(one) >= len(other) and hosts_of(one) & hosts_of(other)
-        if near and any(_constant(other, times) >= _CONSTANT for times in _boundaries(one)):
+        least = _OF_A_JOB if is_closed(other) else _OF_A_PART
+        if near and any(_constant(other, times, least) >= _CONSTANT for times in _boundaries(one)):
             rest = [job for job in jobs if job is not one and job is not other]
             return _merged([{**one, **other}, *rest])
     return jobs
+
+
+def is_closed(job: Iterable[Stream]) -> bool:
+    """Whether all hosts send and receive, as in training; otherwise the flows are a part of something."""
+    flows = list(job)
+    return {stream.src for stream in flows} == {stream.dst for stream in flows}
 
 
 def _boundaries(job: Job) -> list[Array]:
@@ -148,14 +156,14 @@ def _boundaries(job: Job) -> list[Array]:
     return [start, (start + idle) / 2, idle + 0.1 * (start - idle)]
 
 
-def _constant(job: Job, times: Array) -> float:
-    """Share of a job's flows that send constant bytes between most of these times."""
+def _constant(job: Job, times: Array, least: float = _CONSTANT) -> float:
+    """Share of a job's flows that send constant bytes between so many of these times."""
     constant = 0
     for stream in job:
         sent = np.diff(stream.position_at(times))
         usual = float(np.median(sent))
         alike = np.abs(sent - usual) <= max(300.0, 0.02 * usual)
-        constant += usual > 0 and float(np.mean(alike)) >= _CONSTANT
+        constant += usual > 0 and float(np.mean(alike)) >= least
     return constant / len(job)
 
 

@@ -95,7 +95,8 @@ class Dataset:
 
     runs: names of the visible runs, or patterns (tf-*); None: all. read_only: refuse SQL that writes a file or changes
     a view, with errors.QueryError. where: a folder, a zip file of a release, a URL of a release or of a dataset on an
-    object store. cache: a folder that keeps the files of a dataset on a store. Raises errors.UsageError when it is not
+    object store. cache: a folder that keeps the files of a dataset on a store. flows: the only visible ones (run_id,
+    flow_id, src_ip, dst_ip); None: all. Raises errors.UsageError when it is not
     a dataset of this schema version, or has no such run, and errors.ReleaseError or errors.StorageError when it cannot
     be read.
     """
@@ -106,6 +107,7 @@ class Dataset:
         runs: str | Sequence[str] | None = None,
         read_only: bool = False,
         cache: str | Path | None = None,
+        flows: pa.Table | None = None,
     ) -> None:
         self._where, self._cache = where, None if cache is None else Path(cache)
         runs = _matching([runs] if isinstance(runs, str) else runs, where, self._cache) if runs is not None else None
@@ -119,15 +121,15 @@ class Dataset:
         self._connection = duckdb.connect(config=self._config)
         self._remove_spilled = weakref.finalize(self._connection, shutil.rmtree, spill, ignore_errors=True)
         try:
-            self._open(runs, read_only)
+            self._open(runs, read_only, flows)
         except BaseException:
             self.close()
             raise
 
-    def _open(self, runs: Sequence[str] | None, read_only: bool) -> None:
+    def _open(self, runs: Sequence[str] | None, read_only: bool, flows: pa.Table | None) -> None:
         views.hide_progress_bar(self._connection)
         self.place.attach(self._connection)
-        self._views = views.Views(self._connection, self.place, runs)
+        self._views = views.Views(self._connection, self.place, runs, flows)
         self._read_only, self._runs = read_only, runs
         if read_only:
             self._connection.execute("SET lock_configuration = true")  # also for functions: enable_logging writes files
@@ -238,8 +240,38 @@ class Dataset:
     def query_arrow(self, name: str, params: dict[str, Any]) -> pa.Table:
         """As query(), as an Arrow table; the values of `params` may be text."""
         query = catalogue.find(name)
+        if selection := query.selection(params):
+            return self._of_selection(query, params, **selection)
         text = query.sql if self.has_stored_views else query.statement
         return self.sql_arrow(text, query.values(params) or None)
+
+    def _of_selection(
+        self, query: catalogue.Query, params: dict[str, Any], job: int = 0, communicator: int | None = None
+    ) -> pa.Table:
+        """Result of a query for the flows of a job, or of a group of its hosts; its rows, where it has a column job."""
+        rest = {name: value for name, value in params.items() if name not in ("job", "communicator")}
+        chosen = {"job": job} | ({} if communicator is None else {"communicator": communicator})
+        if "job" in (columns := {column.name for column in query.columns}):
+            import pyarrow.compute as pc
+
+            if chosen.keys() - columns:
+                raise QueryError(f"{query.name} has no communicator; leave that parameter out")
+            found = self.query_arrow(query.name, rest)
+            for name, value in chosen.items():
+                found = found.filter(pc.equal(found[name], value))
+            return found
+        of = "" if communicator is None else 'JOIN collectives USING (run_id, job, "position") '
+        where = " AND ".join(f"{name} = {value}" for name, value in chosen.items())
+        flows = self.sql_arrow(
+            "SELECT DISTINCT run_id, unnest([flow_id, reverse_flow_id]) AS flow_id, f.src_ip, f.dst_ip "
+            f"FROM collective_transfers AS t {of}JOIN flows AS f USING (run_id, flow_id) WHERE {where}"
+        )
+        if not len(flows):
+            said = " and ".join(f"{name} {value}" for name, value in chosen.items())
+            raise QueryError(f"{self.name}: no run has {said}; queries jobs and communicators list them")
+        runs = sorted(set(flows["run_id"].to_pylist()))
+        with Dataset(self._where, runs, self._read_only, self._cache, flows) as selected:
+            return selected.query_arrow(query.name, rest)
 
     def sql_arrow(self, text: str, params: Any = None) -> pa.Table:
         """As sql(), as an Arrow table. Raises QueryError."""

@@ -1,4 +1,4 @@
-"""The views of a dataset that Python makes when a query reads them, one run at a time: those with made_by in the head."""
+"""The views of a dataset that Python makes when a query reads them, one run at a time (made_by in their heads)."""
 
 from __future__ import annotations
 

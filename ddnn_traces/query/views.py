@@ -30,6 +30,7 @@ from ddnn_traces.version import __version__
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
 
 FILE = "traces.duckdb"
@@ -46,6 +47,8 @@ CLOSED: dict[str, Any] = {
     "threads": "1",
 }
 
+_CHOSEN_FLOWS = "chosen_flows"  # table of an open dataset
+
 # Words of SQL that lists views, columns or comments: its result would be wrong while some are missing.
 _LISTS = re.compile(r"\b(duckdb_\w+|information_schema|pg_\w+|sqlite_\w+|show|describe|pragma\w*)\b|^\W*desc\b", re.I)
 
@@ -54,11 +57,22 @@ class Views:
     """The views and macros of a dataset in a connection. Those of queries are made when a text first names them.
 
     To bind all of them to their tables takes longer than most queries run. runs: names of the runs to show; None: all.
+    flows: run_id, flow_id, src_ip and dst_ip of the flows to show; None: all.
     Raises UsageError for a table that is missing or damaged.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, place: Place, runs: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        place: Place,
+        runs: Sequence[str] | None = None,
+        flows: pa.Table | None = None,
+    ) -> None:
         self._connection, self._place, self._runs = connection, place, runs
+        self._has_flows = flows is not None
+        if flows is not None:
+            connection.register("given_flows", flows)
+            connection.execute(f"CREATE TABLE {_CHOSEN_FLOWS} AS FROM given_flows")
         self._made: set[str] = set()
         self._create_tables()
 
@@ -96,7 +110,7 @@ class Views:
 
         for table in schema.tables():
             try:
-                self._connection.execute(_table_view(table, self._place, self._runs))
+                self._connection.execute(_table_view(table, self._place, self._runs, only_flows=self._has_flows))
             except duckdb.Error as error:
                 if failure := self._place.error():
                     raise failure from error
@@ -281,8 +295,10 @@ def _table_view(
     place: Place,
     runs: Sequence[str] | None = None,
     path_sql: Callable[[str], str] = sql_literal,
+    only_flows: bool = False,
 ) -> str:
-    """SQL of a table's view. path_sql: what stands in it for a path of the place's files."""
+    """SQL of a table's view. path_sql: what stands in it for a path of the place's files. only_flows: with rows of the
+    chosen flows only; what is declared of all flows together is not known of these."""
     files = place.files[table.name]
     nulls = ", ".join(f'NULL::{column.types.duckdb} AS "{column.name}"' for column in table.columns)
     if not files:
@@ -296,13 +312,27 @@ def _table_view(
     if any(not folder or "=" in folder for folder in above) or not any("/" in path for path in below):
         # of a relative path what is above is not known: a folder step=3 there would replace the column step
         options = "hive_partitioning = false"
-    only = "" if runs is None else f" WHERE run_id IN ({', '.join(map(sql_literal, runs)) or 'NULL'})"
+    wanted = [] if runs is None else [f"run_id IN ({', '.join(map(sql_literal, runs)) or 'NULL'})"]
+    if only_flows:
+        wanted += _of_chosen_flows(table)
+        columns = columns.replace('"model_bytes"', 'NULL::BIGINT AS "model_bytes"')  # that of all flows together
+    only = f" WHERE {' AND '.join(wanted)}" if wanted else ""
     found = f"read_parquet({read}, {options}"
     if not place.has_older_runs:
         return f"CREATE VIEW {table.name} AS SELECT {columns} FROM {found}){only}"
     # Files may lack columns: what no file has comes from the row of nulls, which is left out.
     every = f"(SELECT {nulls} WHERE false) UNION ALL BY NAME (FROM {found}, union_by_name = true))"
     return f"CREATE VIEW {table.name} AS SELECT {columns} FROM ({every}){only}"
+
+
+def _of_chosen_flows(table: schema.Table) -> list[str]:
+    """Condition of the rows of a table that belong to the chosen flows or their hosts."""
+    names = {column.name for column in table.columns}
+    if "flow_id" in names:
+        return [f"(run_id, flow_id) IN (SELECT run_id, flow_id FROM {_CHOSEN_FLOWS})"]
+    if table.name == "hosts":
+        return [f"(run_id, host_ip) IN (SELECT run_id, unnest([src_ip, dst_ip]) FROM {_CHOSEN_FLOWS})"]
+    return []
 
 
 def _query(query: catalogue.Query) -> str:

@@ -14,6 +14,7 @@ import pytest
 from datasets import write_dataset
 
 from ddnn_traces.collectives import tables
+from ddnn_traces.errors import QueryError
 from ddnn_traces.query import views
 from ddnn_traces.query.dataset import Dataset
 
@@ -106,3 +107,69 @@ def test_an_error_in_python_is_named(dataset: Dataset, monkeypatch: pytest.Monke
     monkeypatch.setattr(tables, "jobs_of", fails)
     with pytest.raises(Exception, match="no such run"):
         dataset.query("jobs")
+
+
+MS = 1_000_000
+HOSTS = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+
+
+def two_jobs() -> dict[str, pl.DataFrame]:
+    """Two jobs on the same three hosts: all-reduces of 60,000 bytes in one direction, of 120,000 in the other."""
+    flows, messages = [], []
+    for job, (period, size) in enumerate([(100, 20_000), (143, 40_000)]):
+        for place, host in enumerate(HOSTS):
+            flow = len(flows)
+            other = HOSTS[(place + (1, 2)[job]) % 3]
+            flows.append({"run_id": "r", "flow_id": flow, "src_ip": host, "dst_ip": other, "protocol": 6})
+            for number in range(4 * 12):
+                start = (period * (number // 4) + 5 * (number % 4)) * MS + place * MS // 10
+                messages.append({
+                    "run_id": "r", "flow_id": flow, "message": number, "first_ns": start, "last_ns": start + 2 * MS,
+                    "position": number * size, "bytes": size, "packets": 1, "end_source": "silence",
+                })  # fmt: skip
+    return {"runs": pl.DataFrame({"run_id": ["r"]}), "flows": pl.DataFrame(flows), "messages": pl.DataFrame(messages)}
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, cache: Path) -> Iterator[Dataset]:
+    with write_dataset(tmp_path / "jobs", two_jobs()) as opened:
+        yield opened
+
+
+def test_a_query_of_one_job_reads_its_flows_only(jobs: Dataset) -> None:
+    every = jobs.query("traffic_matrix")
+    assert every.height == 6
+    assert jobs.query("jobs")["period_ms"].sort().to_list() == [100, 143]
+    pairs = [
+        {tuple(row) for row in jobs.query("traffic_matrix", job=job).select("src_ip", "dst_ip").rows()}
+        for job in (0, 1)
+    ]
+    assert [len(found) for found in pairs] == [3, 3]
+    assert pairs[0] | pairs[1] == {tuple(row) for row in every.select("src_ip", "dst_ip").rows()}
+    assert jobs.query("traffic_matrix", job="1", communicator=0).height == 3
+
+
+def test_a_query_of_jobs_has_the_rows_of_one(jobs: Dataset) -> None:
+    found = jobs.query("collectives", job=1)
+    assert found["job"].to_list() == [1]
+    assert found["kind"].to_list() == ["all_reduce"]
+
+
+def test_two_jobs_have_no_common_topology(jobs: Dataset) -> None:
+    [row] = jobs.query("topology").to_dicts()
+    assert row["topology"] == "unknown"
+    assert row["problem"] == "several patterns (2 collectives of 2 communicators; see collectives)"
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "said"),
+    [
+        ("traffic_matrix", {"job": 7}, "no run has job 7; queries jobs and communicators list them"),
+        ("traffic_matrix", {"communicator": 3}, "no run has job 0 and communicator 3"),
+        ("traffic_matrix", {"job": "one"}, "parameter job = 'one' is not a BIGINT: number of a job"),
+        ("job_steps", {"communicator": 0}, "job_steps has no communicator; leave that parameter out"),
+    ],
+)
+def test_a_job_that_there_is_not_is_named(jobs: Dataset, name: str, params: dict[str, object], said: str) -> None:
+    with pytest.raises(QueryError, match=said):
+        jobs.query(name, **params)
