@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from operator import itemgetter
@@ -77,7 +78,7 @@ def jobs_of(run_id: str, messages: pa.Table) -> pa.Table:
 def _streams(messages: pa.Table, origin: int) -> Iterator[Stream]:
     columns = {name: messages[name].to_numpy() for name in messages.column_names}
     begins = np.flatnonzero(np.diff(columns["flow_id"], prepend=-1))
-    for low, high in zip(begins, [*begins[1:], len(messages)], strict=True):
+    for low, high in itertools.pairwise([*begins, len(messages)]):
         flow = {name: column[low:high] for name, column in columns.items()}
         ends = (flow["position"] + flow["bytes"])[flow["is_end"].astype(bool)]
         yield Stream(

@@ -2,7 +2,9 @@
 
 A host or worker is a process of the trace: its steps are complete events (ph X) of its only thread, with the step's
 events nested in them; what cannot be nested, since it overlaps, is an asynchronous event (ph b and e). A flow's
-throughput is a counter (ph C) of the host that sends it. Times are microseconds since the run's start, with decimals.
+throughput is a counter (ph C) of the host that sends it. A job that the traffic shows is a process, too, with a thread
+for each group of hosts, whose collectives are asynchronous events. Times are microseconds since the run's start, with
+decimals.
 
 Format: "Trace Event Format" of the Chromium project, JSON object form.
 """
@@ -19,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store.whole_files import whole_file
@@ -29,6 +33,9 @@ MAX_EVENTS = 500_000
 
 #: Columns of timeline_intervals that become an event's arguments where they are not null.
 _ARGUMENTS = ("step", "epoch", "loss", "accuracy", "bytes", "priority")
+
+#: The processes of jobs come after those of hosts and workers.
+_JOBS = 1_000_000
 
 #: Most windows of a flow, where their length is not given: as many as a screen can show, with some zooming.
 _WINDOWS = 5_000
@@ -90,7 +97,14 @@ def write(dataset: Dataset, out: Path, options: TimelineOptions | None = None) -
     left_out = _left_out(len(intervals) - len(sound), counters, options)
     lanes = {row["lane"]: row["name"] for row in dataset.query("timeline_lanes").to_dicts()}
     used = {row["lane"] for row in (*sound, *counters)}
-    timed = heapq.merge(_intervals(sound), _counters(counters), key=lambda drawn: drawn[0])
+    start_ns = start[0]["run_start_ns"]
+    groups = dataset.query("communicators").to_dicts()
+    collectives = _within(dataset.query("collective_times"), start_ns, options)
+    kinds = dataset.query("collectives").select("job", "position", "kind", "tensor_bytes", "hosts", "kind_or")
+    calls = collectives.join(kinds, on=["job", "position"], maintain_order="left").to_dicts()
+    timed = heapq.merge(
+        _intervals(sound), _counters(counters), _collectives(calls, start_ns), key=lambda drawn: drawn[0]
+    )
     events, end_ns = _at_most(timed, options.max_events)
     if end_ns is not None:
         left_out.append(
@@ -98,8 +112,8 @@ def write(dataset: Dataset, out: Path, options: TimelineOptions | None = None) -
             "larger --window-ms, an excerpt (--from-ms, --length-ms) or a larger --max-events"
         )
     names = {lane: lanes.get(lane, "other flows") for lane in sorted(used)}
-    about = {"run_id": run, "run_start_ns": start[0]["run_start_ns"], "excerpt": excerpt, "left_out": left_out}
-    _write(out, [*_metadata(names), *events], about)
+    about = {"run_id": run, "run_start_ns": start_ns, "excerpt": excerpt, "left_out": left_out}
+    _write(out, [*_metadata(names), *(_group_metadata(groups) if calls else ()), *events], about)
     return left_out
 
 
@@ -150,6 +164,43 @@ def _metadata(names: Mapping[int, str]) -> Iterator[Event]:
         yield {"name": "process_name", **common, "args": {"name": name}}
         yield {"name": "process_sort_index", **common, "args": {"sort_index": lane}}
         yield {"name": "thread_name", **common, "args": {"name": "steps"}}
+
+
+def _group_metadata(groups: Iterable[Row]) -> Iterator[Event]:
+    for row in groups:
+        common = {"ph": "M", "pid": _JOBS + row["job"], "tid": row["communicator"], "ts": 0}
+        if row["communicator"] == 0:
+            yield {"name": "process_name", **common, "args": {"name": f"job {row['job']}, from the traffic"}}
+            yield {"name": "process_sort_index", **common, "args": {"sort_index": common["pid"]}}
+        said = f"{row['role']} group {row['communicator']}: {row['hosts']}"
+        yield {"name": "thread_name", **common, "args": {"name": said}}
+
+
+def _within(collectives: pl.DataFrame, start_ns: int, options: TimelineOptions) -> pl.DataFrame:
+    """The rows of collective_times in the excerpt, in the order of their starts."""
+    begin = start_ns + round(options.from_ms * 1e6)
+    end = None if options.length_ms is None else begin + round(options.length_ms * 1e6)
+    is_there = pl.col("end_ns") >= begin if end is None else (pl.col("end_ns") >= begin) & (pl.col("start_ns") < end)
+    return collectives.filter(is_there).sort("start_ns", "job", "step", "position")
+
+
+def _collectives(rows: Iterable[Row], start_ns: int) -> Iterator[Drawn]:
+    """The collectives of each group of hosts as pairs of asynchronous events: channels overlap."""
+    for number, row in enumerate(rows):
+        begin, end = row["start_ns"] - start_ns, row["end_ns"] - start_ns
+        common = {
+            "name": row["kind"], "cat": "collective", "pid": _JOBS + row["job"], "tid": row["communicator"],
+            "id": f"collective {number:#x}",
+        }  # fmt: skip
+        names = ("step", "position", "tensor_bytes", "hosts", "kind_or", "last_host")
+        arguments = {name: row[name] for name in names if row[name] is not None}
+        yield (
+            begin,
+            [
+                common | {"ph": "b", "ts": begin / 1000, "args": arguments},
+                common | {"ph": "e", "ts": end / 1000, "args": {}},
+            ],
+        )
 
 
 def _intervals(rows: Iterable[Row]) -> Iterator[Drawn]:

@@ -77,7 +77,7 @@ def test_steps_and_events_are_those_of_the_tables(run: Dataset, tmp_path: Path) 
     assert left_out == []
     base = trace["otherData"]["run_start_ns"]
     lanes = {e["pid"]: e["args"]["name"].split()[0] for e in of_phase(trace, "M") if e["name"] == "process_name"}
-    assert lanes == {1: "W1", 2: "W2", 3: "W3", 4: "W4"}
+    assert lanes == {1: "W1", 2: "W2", 3: "W3", 4: "W4", 1_000_000: "job"}
     drawn = {
         (
             "worker-" + lanes[e["pid"]][1:],
@@ -90,12 +90,26 @@ def test_steps_and_events_are_those_of_the_tables(run: Dataset, tmp_path: Path) 
     }
     steps = run.sql("SELECT worker, step, 'step', start_ns, end_ns - start_ns FROM steps").rows()
     events = run.sql("SELECT worker, step, kind, start_ns, end_ns - start_ns FROM events").rows()
-    asynchronous = len(of_phase(trace, "b"))
+    asynchronous = sum(event["cat"] != "collective" for event in of_phase(trace, "b"))
     assert len(of_phase(trace, "X")) + asynchronous == len(steps) + len(events)
     assert set(steps) <= drawn
     assert len(set(events) - drawn) == asynchronous
     losses = {(e["pid"], e["args"]["step"]): e["args"]["loss"] for e in of_phase(trace, "X") if e["cat"] == "step"}
     assert losses[1, 0] == run.sql("SELECT loss FROM steps WHERE worker = 'worker-1' AND step = 0").item()
+
+
+def test_collectives_are_those_of_the_traffic(run: Dataset, tmp_path: Path) -> None:
+    trace, _ = write(run, tmp_path)
+    base = trace["otherData"]["run_start_ns"]
+    begun = [event for event in of_phase(trace, "b") if event["cat"] == "collective"]
+    wanted = run.query("collective_times")
+    assert [(e["args"]["step"], e["args"]["position"], round(e["ts"] * 1000) + base) for e in begun] == wanted.sort(
+        "start_ns", "job", "step", "position"
+    ).select("step", "position", "start_ns").rows()
+    ended = {event["id"]: event for event in of_phase(trace, "e")}
+    assert {round(ended[e["id"]]["ts"] * 1000) + base for e in begun} == set(wanted["end_ns"])
+    names = [e["args"]["name"] for e in of_phase(trace, "M") if e["pid"] == 1_000_000 and e["name"] == "thread_name"]
+    assert len(names) == run.query("communicators").height > 0
 
 
 def test_counters_hold_every_byte(run: Dataset, tmp_path: Path) -> None:

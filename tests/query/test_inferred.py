@@ -75,6 +75,15 @@ def test_other_messages_are_examined_again(dataset: Dataset, tmp_path: Path, cac
     assert len(list(cache.glob("*.arrow"))) == 3
 
 
+def test_a_run_without_messages_has_no_job(tmp_path: Path, cache: Path) -> None:
+    given = rows(["a"])
+    del given["messages"]
+    with write_dataset(tmp_path / "none", given) as none:
+        assert none.query("jobs").is_empty()
+        assert none.sql("SELECT run_id, job FROM inferred_jobs").rows() == [("a", None)]
+        assert none.query("topology")["run_id"].to_list() == ["a"]
+
+
 def test_only_the_chosen_runs_are_examined(dataset: Dataset, cache: Path) -> None:
     with Dataset(dataset.path, "b") as chosen:
         assert chosen.query("jobs")["run_id"].to_list() == ["b"]
