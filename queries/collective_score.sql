@@ -9,6 +9,7 @@
 -- column: inferred_bytes bytes; tensor_bytes times the same hosts, added up
 -- column: bytes_ratio ratio; inferred over logged; null where there is none of one
 -- Only runs whose programs log single collectives have rows. Events name no group of hosts: calls are compared, not groups.
+-- Each channel counts, and a program that makes a collective out of sends logs these: there the kinds differ.
 WITH logged AS (
     SELECT run_id, step, kind AS logged_kind, count(*) AS calls, sum(bytes) AS bytes
     FROM events

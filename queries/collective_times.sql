@@ -4,7 +4,7 @@
 -- column: run_id from collective_transfers
 -- column: job from collective_transfers
 -- column: step
--- column: position from collective_transfers
+-- column: position
 -- column: communicator
 -- column: start_ns ns since the epoch, UTC; first packet with data
 -- column: end_ns ns since the epoch, UTC; last packet with data

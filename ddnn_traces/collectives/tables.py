@@ -19,7 +19,7 @@ from ddnn_traces.collectives.streams import Stream
 #: One row: a message, ordered by flow and message; is_end: whether its end is known, not only its last packet.
 MESSAGES = pa.schema([
     ("flow_id", pa.int64()), ("src_ip", pa.string()), ("dst_ip", pa.string()), ("first_ns", pa.int64()),
-    ("last_ns", pa.int64()), ("position", pa.int64()), ("bytes", pa.int64()), ("is_end", pa.bool_()),
+    ("last_ns", pa.int64()), ("stream_offset", pa.int64()), ("bytes", pa.int64()), ("is_end", pa.bool_()),
 ])  # fmt: skip
 
 #: One row: a job of a run, or a run without one. Its columns are those of queries/inferred_jobs.sql.
@@ -80,9 +80,9 @@ def _streams(messages: pa.Table, origin: int) -> Iterator[Stream]:
     begins = np.flatnonzero(np.diff(columns["flow_id"], prepend=-1))
     for low, high in itertools.pairwise([*begins, len(messages)]):
         flow = {name: column[low:high] for name, column in columns.items()}
-        ends = (flow["position"] + flow["bytes"])[flow["is_end"].astype(bool)]
+        ends = (flow["stream_offset"] + flow["bytes"])[flow["is_end"].astype(bool)]
         yield Stream(
-            int(flow["flow_id"][0]), flow["src_ip"][0], flow["dst_ip"][0], flow["position"], flow["bytes"],
+            int(flow["flow_id"][0]), flow["src_ip"][0], flow["dst_ip"][0], flow["stream_offset"], flow["bytes"],
             flow["first_ns"] - origin, flow["last_ns"] - origin, ends,
         )  # fmt: skip
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _RUNS = "SELECT run_id FROM runs ORDER BY run_id"
 _MESSAGES = """
-SELECT flow_id, src_ip, dst_ip, first_ns, last_ns, "position", bytes,
+SELECT flow_id, src_ip, dst_ip, first_ns, first_ns + duration_ns AS last_ns, stream_offset, bytes,
        bytes > 64 AND end_source <> 'next_message' AS is_end
 FROM messages JOIN flows USING (run_id, flow_id)
 WHERE run_id = $1

@@ -133,8 +133,8 @@ def two_jobs() -> dict[str, pl.DataFrame]:
             for number in range(4 * 12):
                 start = (period * (number // 4) + 5 * (number % 4)) * MS + place * MS // 10
                 messages.append({
-                    "run_id": "r", "flow_id": flow, "message": number, "first_ns": start, "last_ns": start + 2 * MS,
-                    "position": number * size, "bytes": size, "packets": 1, "end_source": "silence",
+                    "run_id": "r", "flow_id": flow, "message": number, "first_ns": start, "duration_ns": 2 * MS,
+                    "stream_offset": number * size, "bytes": size, "packets": 1, "end_source": "silence",
                 })  # fmt: skip
     return {"runs": pl.DataFrame({"run_id": ["r"]}), "flows": pl.DataFrame(flows), "messages": pl.DataFrame(messages)}
 
