@@ -39,8 +39,8 @@ test-all: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=all $(PYTEST) $(MORE) -m "(long or hypothesis) and not ($(OTHERS))" --ignore tests/release
 
 # What repeats test-all in more breadth, or can fail without a change of ours (docs/testing.md).
-test-nightly: $(VENV)/.dev
-	HYPOTHESIS_PROFILE=nightly $(PYTEST) $(MORE) -m "(nightly or hypothesis) and not ($(EXTRA))" --ignore tests/release
+test-nightly: $(VENV)/.dev $(VENV)/.cluster
+	HYPOTHESIS_PROFILE=nightly $(PYTEST) $(MORE) -m "nightly or (hypothesis and not ($(EXTRA)))" --ignore tests/release
 	$(MAKE) fuzz
 
 # What the extras publish, explore, ns3 and cluster are needed for (the last on a Dask cluster and Ceph's S3 server); the
@@ -61,7 +61,7 @@ extras-ns3: $(VENV)/.ns3
 	$(PYTEST) auto -m ns3 $(call MARKED,ns3)
 
 extras-cluster: $(VENV)/.publish $(VENV)/.cluster
-	$(PYTEST) $(MANY) -m cluster $(call MARKED,cluster)
+	$(PYTEST) $(MANY) -m "cluster and not nightly" $(call MARKED,cluster)
 
 extras-site: $(VENV)/.dev site
 	DDNN_TRACES_MKDOCS=$(abspath $(SITE)/bin/mkdocs) $(BIN)/python -m pytest -m site tests/test_site.py

@@ -25,6 +25,11 @@ SAMPLE = Path(__file__).resolve().parents[1] / "tests" / "traces" / "runs"
 SAMPLE_RUNS = mostly_long(
     sorted(run.name for run in SAMPLE.iterdir() if run.is_dir()), "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2"
 )
+#: A run of each framework, and one that lost packets; all others in make test-nightly.
+BEFORE_THE_NIGHT = {
+    "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2", "tf-mlp1-sgd-32-grpc-0ms-ps", "torch-mlp1-sgd-32-gloo-0ms-ring-loss05",
+    "torch-mlp1-sgd-32-gloo-0ms-ring-tso", "torchp2p-mlp1-pairavg-32-gloo-0ms-gossip",
+}  # fmt: skip
 
 
 def set_sizes(patch: pytest.MonkeyPatch, sizes: dict[str, int]) -> None:

@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
     ("checked", "cases"),
     [
         (False, 30),
-        pytest.param(True, 600, marks=pytest.mark.long),
+        pytest.param(True, 200, marks=pytest.mark.long),
+        pytest.param(True, 600, marks=pytest.mark.nightly),
         pytest.param(False, 600, marks=pytest.mark.nightly),
     ],
 )

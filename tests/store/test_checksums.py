@@ -283,7 +283,9 @@ def test_every_flipped_bit_of_the_name_of_a_seal_is_found(out: Path) -> None:
         flip(inputs, bit)
 
 
-@pytest.mark.parametrize("number", [1, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "number", [1, pytest.param(6, marks=pytest.mark.long), pytest.param(20, marks=pytest.mark.nightly)]
+)
 def test_every_flipped_bit_is_found(runs: Path, out: Path, number: int) -> None:
     expected = hashes_of(out)
     for i, (path, bit) in enumerate(bits(out, number)):

@@ -20,7 +20,7 @@ from dask_cluster import started
 from proxy import proxy
 from small_runs import parquet_hashes, plain_and_compressed
 from stored import state
-from tools import CODE, Notes
+from tools import CODE, Notes, mostly_nightly
 
 from ddnn_traces.errors import StorageError, UsageError
 from ddnn_traces.ingestors import pipeline
@@ -171,7 +171,7 @@ def test_two_ingests_at_once(sample: Path, bucket: str, tmp_path: Path) -> None:
     assert pipeline.ingest([str(sample / name) for name in names], where, IngestOptions()) == []
 
 
-@pytest.mark.parametrize("moment", [8, 14, 27])
+@pytest.mark.parametrize("moment", mostly_nightly([8, 14, 27], "14"))
 def test_killed_in_mid_commit(moment: int, sample: Path, bucket: str, tmp_path: Path, s3: ceph.Server) -> None:
     """An ingest that replaces a run is killed when it writes an entry of a Delta log: the dataset is the old or the
     new one, and the next ingest makes it the new one."""

@@ -38,7 +38,7 @@ from engines import (
     records,
     write,
 )
-from readings import SAMPLE, SAMPLE_RUNS
+from readings import BEFORE_THE_NIGHT, SAMPLE, SAMPLE_RUNS
 from tools import mostly_long, mostly_nightly, needs_tool
 
 from ddnn_traces.errors import EngineError
@@ -55,13 +55,6 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 # --- the sample
-
-
-#: A run of each framework, and one that lost packets; all others in make test-nightly.
-BEFORE_THE_NIGHT = {
-    "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2", "tf-mlp1-sgd-32-grpc-0ms-ps", "torch-mlp1-sgd-32-gloo-0ms-ring-loss05",
-    "torch-mlp1-sgd-32-gloo-0ms-ring-tso", "torchp2p-mlp1-pairavg-32-gloo-0ms-gossip",
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("run", mostly_nightly(SAMPLE_RUNS, *BEFORE_THE_NIGHT))

@@ -16,8 +16,8 @@ import packets as p
 import pyarrow.parquet as pq
 import pytest
 from captures_by_hand import CAPTURES, LINKS, SHUT, START, TCP, TUNNELS, UDP, US, V4, V6, eth, file
-from readings import SAMPLE, SAMPLE_RUNS
-from tools import mostly_long, needs_tool
+from readings import BEFORE_THE_NIGHT, SAMPLE, SAMPLE_RUNS
+from tools import mostly_long, mostly_nightly, needs_tool
 
 from ddnn_traces.pcap import numba_engine
 from ddnn_traces.pcap.capture_facts import ReadOptions
@@ -138,7 +138,7 @@ def test_there_is_a_sample() -> None:
     assert len(SAMPLE_RUNS) == 20
 
 
-@pytest.mark.parametrize("run", SAMPLE_RUNS)
+@pytest.mark.parametrize("run", mostly_nightly(SAMPLE_RUNS, *BEFORE_THE_NIGHT))
 def test_the_sample(run: str, tmp_path: Path) -> None:
     """Every five-tuple of every file; 400,000 packets in the whole sample."""
     for path in sorted((SAMPLE / run).glob("worker-*-tcpdump.pcap*")):
