@@ -54,7 +54,7 @@ def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]
     header = 2 * header_bytes(steps.first)  # of a message, and of the answer to it on the flow's other use
     of_rings: dict[frozenset[str], list[Phase]] = defaultdict(list)
     result: list[Collective] = []
-    for phase in _completed(found, steps, parts):
+    for phase in _apart(_completed(found, steps, parts), steps, parts):
         streams = _one_of_each(phase)
         if shapes.is_ring(streams):
             of_rings[phase.hosts].append(phase)
@@ -71,6 +71,39 @@ def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]
     if (whole := _whole_step(result, steps, header)) is not None:
         return [whole]
     return sorted(_divided_sends(result), key=lambda collective: collective.phases[0].order)
+
+
+def _apart(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> Iterator[Phase]:
+    """Phases; one of several rings with different volumes, of which one has more than two hosts, as these."""
+    for phase in found:
+        classes = [
+            [edge for edge, volume in zip(phase.edges, phase.volumes, strict=True) if volume in same]
+            for same in _volume_classes(phase.volumes)
+        ]
+        groups_of_edges = [group for edges in classes for group in _connected(edges)] if len(classes) > 1 else []
+        rings = [[edge[0] for edge in group] for group in groups_of_edges]
+        if any(len(ring) > 2 for ring in rings) and all(shapes.is_ring(ring) for ring in rings):
+            spans = [{one: phase.spans[one] for edge in group for one in edge} for group in groups_of_edges]
+            yield from (one for some in spans if (one := measured(some, steps, parts)) is not None)
+        else:
+            yield phase
+
+
+def _volume_classes(volumes: Sequence[float]) -> list[set[float]]:
+    """Equal volumes together."""
+    ordered = np.sort(volumes)
+    return [set(ordered[same].tolist()) for same in groups(np.log(ordered), _EQUAL)]
+
+
+def _connected(edges: Sequence[tuple[Stream, ...]]) -> list[list[tuple[Stream, ...]]]:
+    """Edges by the hosts that they join."""
+    found: list[tuple[set[str], list[tuple[Stream, ...]]]] = []
+    for edge in edges:
+        touched = [group for group in found if group[0] & set(edge[0].hosts)]
+        found = [group for group in found if group not in touched]
+        hosts = set(edge[0].hosts).union(*(group[0] for group in touched))
+        found.append((hosts, [*(one for group in touched for one in group[1]), edge]))
+    return [group for _, group in found]
 
 
 def _one_of_each(phase: Phase) -> list[Stream]:
@@ -408,7 +441,7 @@ def _whole_step(found: Sequence[Collective], steps: Steps, header: float) -> Col
     flows = by_hosts(steps.size)
     phases = dict.fromkeys(phase for collective in found for phase in collective.phases)
     calls = Counter(edge[0].hosts for phase in phases for edge in phase.edges)
-    messages: Counter[tuple[str, str]] = Counter()
+    messages: dict[tuple[str, str], float] = defaultdict(float)
     for phase in phases:
         for edge in phase.edges:
             messages[edge[0].hosts] += phase.messages * len(edge)

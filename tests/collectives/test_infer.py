@@ -17,7 +17,9 @@ from independent import FLOW, read_capture, repeated_bytes, text
 
 from ddnn_traces.collectives import shapes, tables
 from ddnn_traces.collectives.infer import infer
-from ddnn_traces.collectives.kinds import sharded
+from ddnn_traces.collectives.jobs import Steps
+from ddnn_traces.collectives.kinds import collectives, sharded
+from ddnn_traces.collectives.phases import measured, parts_of
 from ddnn_traces.collectives.streams import Array, Stream
 
 CAPTURES = Path(__file__).parents[2] / "data" / "captures"
@@ -223,3 +225,26 @@ def test_several_patterns_are_told_from_one(jobs: list[dict[str, Any]], wanted: 
     found = tables.patterns_of(pa.Table.from_pylist(rows, schema=tables.JOBS)).to_pylist()
     names = ("jobs", "communicators", "collectives")
     assert [tuple(row[name] for name in names) for row in found] == ([] if wanted is None else [wanted])
+
+
+def test_rings_without_a_pause_between_them_are_told_apart_by_their_bytes() -> None:
+    """A tensor group's all-reduce, and those of two data groups that share hosts with it, in one phase."""
+    tensor = [("5", "6"), ("6", "7"), ("7", "8"), ("8", "5")]
+    data = [("1", "5"), ("5", "1"), ("2", "6"), ("6", "2")]
+    number, streams = np.arange(6), []
+    begin = 100_000_000 * number
+    for flow_id, (src, dst) in enumerate(tensor + data):
+        size = np.full(6, 600_000 if (src, dst) in tensor else 4_000_000)
+        start = np.cumsum(size) - size
+        streams.append(Stream(flow_id, src, dst, start, size, begin, begin + 1_000_000, start + size))
+    sizes = {stream: float(stream.size[0]) for stream in streams}
+    steps = Steps(dict.fromkeys(streams, 0.0), sizes, number, begin, begin - 50_000_000, number[:-1])
+    parts = {stream: parts_of(stream, steps) for stream in streams}
+    phase = measured({stream: (0.0, size) for stream, size in sizes.items()}, steps, parts)
+    assert phase is not None
+    found = collectives(steps, parts, [phase])
+    assert {(c.kind, frozenset(c.hosts), round(c.tensor_bytes)) for c in found} == {
+        ("all_reduce", frozenset("5678"), 400_000),
+        ("all_reduce", frozenset("15"), 4_000_000),
+        ("all_reduce", frozenset("26"), 4_000_000),
+    }
