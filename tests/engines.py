@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ddnn_traces.pcap import numba_engine
-from ddnn_traces.pcap.capture_facts import CELLS, PACKETS, CaptureFacts, ReadOptions
+from ddnn_traces.pcap.capture_facts import CELLS, PACKETS, TRAINS, CaptureFacts, ReadOptions
 
 MS = 1_000_000
 START = 1_700_000_000 * 10**9 + 123_456_000
@@ -33,6 +33,7 @@ def read(
     options = ReadOptions(
         MS, np.array(bounds, np.int64), spill, packets, open_tunnels, progress=lambda *step: progress.append(step)
     )
+    options.trains.unlink(missing_ok=True)
     facts = engine.read_capture(path, options)
     if facts.records:
         assert [sum(each) for each in zip(*progress, strict=True)] == [facts.file_bytes, facts.records]
@@ -59,9 +60,18 @@ def packets_of(facts: CaptureFacts) -> list[dict[str, Any]]:
     return table.sort_by("record").to_pylist()
 
 
+def trains_of(facts: CaptureFacts) -> list[tuple[int, ...]]:
+    """Trains in order: engines may write those of several flows in another one."""
+    if facts.trains is None:
+        return []
+    table = pq.read_table(facts.trains)
+    assert table.schema == TRAINS
+    return sorted(tuple(row.values()) for row in table.to_pylist())
+
+
 def assert_same(fast: CaptureFacts, reference: CaptureFacts) -> None:
     """Every fact but the engine's name and its own words for damage."""
-    others = {"engine", "status_detail", "cells", "cell_lag", "packets", "flows", "encapsulations", "samples"}
+    others = {"engine", "status_detail", "cells", "cell_lag", "packets", "flows", "encapsulations", "samples", "trains"}
     for field in dataclasses.fields(CaptureFacts):
         if field.name not in others:
             assert getattr(reference, field.name) == getattr(fast, field.name), field.name
@@ -76,6 +86,7 @@ def assert_same_traffic(fast: CaptureFacts, reference: CaptureFacts) -> None:
     assert reference.encapsulations.to_pylist() == fast.encapsulations.to_pylist()
     assert cells_of(reference) == cells_of(fast)
     assert packets_of(reference) == packets_of(fast)
+    assert trains_of(reference) == trains_of(fast)
 
 
 def read_both(path: Path, bounds: tuple[int, ...] = (), open_tunnels: bool = True) -> CaptureFacts:

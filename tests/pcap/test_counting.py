@@ -33,9 +33,9 @@ def test_packets_one_by_one() -> None:
     ]
     facts = read_frames(*frames, snaplen=60)
     assert facts.packets == [
-        (1, 0, T0 + US, 154, 140, 100, 60, 0xC2),
-        (2, 1, T0 + 2 * US, 1042, 1028, 1000, 60, None),
-        (3, 0, T0 + 3 * US, 154, 140, 100, 60, p.ACK),
+        (1, 0, T0 + US, 154, 140, 100, 60, 0xC2, 0, 0, None, None, None),
+        (2, 1, T0 + 2 * US, 1042, 1028, 1000, 60, None, None, 0, None, None, None),
+        (3, 0, T0 + 3 * US, 154, 140, 100, 60, p.ACK, 101, 0, None, None, None),
     ]
 
 

@@ -41,7 +41,7 @@ def test_pcapng_packets(order: str) -> None:
     data += section.simple(p.segment(1000)[:100], 1054) + section.enhanced(time, p.segment()[:53], 154)
     data += section.block(0x80000BAD, b"own") + section.old(time + 1, p.segment()) + section.simple(p.segment(0))
     facts = read(data)
-    assert facts.packets == [
+    assert [row[:8] for row in facts.packets] == [
         (0, 0, 0, 1054, 1040, 1000, 100, p.ACK),
         (1, 0, T0, 154, 140, 100, 53, p.ACK),
         (2, 0, T0 + 1000, 154, 140, 100, 154, p.ACK),

@@ -125,6 +125,7 @@ class Flow(SimpleNamespace):
     first_sequence: int | None
     next_sequence: int | None
     acknowledged: int | None
+    largest_segment_bytes: int
 
     def __init__(
         self, flow: int, src_ip: str, dst_ip: str, protocol: int, src_port: int, dst_port: int,
