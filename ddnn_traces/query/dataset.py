@@ -118,6 +118,8 @@ class Dataset:
         self._running = threading.Lock()
         #: Whether StoredViews has tables in the place of views; a query must not compute them itself then.
         self.has_stored_views = False
+        #: Macros of which StoredViews has the rows of a call without parameters.
+        self.stored_calls: set[str] = set()
         self._connection = duckdb.connect(config=self._config)
         self._remove_spilled = weakref.finalize(self._connection, shutil.rmtree, spill, ignore_errors=True)
         try:
@@ -242,7 +244,7 @@ class Dataset:
         query = catalogue.find(name)
         if selection := query.selection(params):
             return self._of_selection(query, params, **selection)
-        text = query.sql if self.has_stored_views else query.statement
+        text = self._with_stored_calls(query.sql) if self.has_stored_views else query.statement
         return self.sql_arrow(text, query.values(params) or None)
 
     def _of_selection(
@@ -272,6 +274,13 @@ class Dataset:
         runs = sorted(set(flows["run_id"].to_pylist()))
         with Dataset(self._where, runs, self._read_only, self._cache, flows) as selected:
             return selected.query_arrow(query.name, rest)
+
+    def _with_stored_calls(self, text: str) -> str:
+        def stored(call: re.Match[str]) -> str:
+            name, alias = call.groups()
+            return f'"{name}()"{alias or f" AS {name}"}' if name in self.stored_calls else call[0]
+
+        return re.sub(r"\b(\w+)\(\)( AS)?", stored, text)
 
     def sql_arrow(self, text: str, params: Any = None) -> pa.Table:
         """As sql(), as an Arrow table. Raises QueryError."""
@@ -392,7 +401,8 @@ class StoredViews:
     """Views that queries read, stored as temporary tables of the same names within a `with` block.
 
     DuckDB finds the tables before the views: many queries read topology or pair_payload, and would compute them again
-    each time. Raises QueryError.
+    each time. So do calls of macros without parameters, as inferred_steps(), stored as a table "inferred_steps()".
+    Raises QueryError.
     """
 
     def __init__(self, dataset: Dataset) -> None:
@@ -404,20 +414,30 @@ class StoredViews:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._dataset.has_stored_views = False
+        self._dataset.stored_calls.clear()
         for name in reversed(self._names):
-            self._dataset.sql_arrow(f"DROP TABLE temp.{name}")
+            self._dataset.sql_arrow(f'DROP TABLE temp."{name}"')
 
     def store_inputs(self, name: str) -> None:
-        """Store the views that the query of this name reads, and those that they read."""
-        self.store(catalogue.find(name).inputs)
+        """Store the views that the query of this name reads, and those that they read, and what it calls."""
+        query = catalogue.find(name)
+        self.store(query.inputs)
+        for called in query.inputs:
+            call = f"{called}()"
+            if called in catalogue.catalogue() and call in query.sql and call not in self._names:
+                self._create(call)
+                self._dataset.stored_calls.add(called)
 
     def store(self, names: Collection[str]) -> None:
         """Store the views among these tables and queries, and those that they read."""
         self._dataset.provide(" ".join(names))
         for name in names:
             if name in catalogue.catalogue() and name not in self._names:
-                self.store_inputs(name)
+                self.store(catalogue.find(name).inputs)
                 if catalogue.find(name).is_view:
-                    self._dataset.sql_arrow(f"CREATE TEMP TABLE {name} AS FROM {name}")
-                    self._names[name] = None
-                    self._dataset.has_stored_views = True
+                    self._create(name)
+
+    def _create(self, source: str) -> None:
+        self._dataset.sql_arrow(f'CREATE TEMP TABLE "{source}" AS FROM {source}')
+        self._names[source] = None
+        self._dataset.has_stored_views = True

@@ -217,11 +217,16 @@ def test_every_command_of_the_report_runs(dataset: Dataset, written: Path) -> No
 
 @pytest.mark.long
 def test_stored_views_give_the_same_rows_and_are_removed_afterwards(dataset: Dataset) -> None:
-    names = ("topology", "conservation", "bus_bandwidth", "stragglers", "overlap_summary")
+    names = (
+        "topology", "conservation", "bus_bandwidth", "stragglers", "overlap_summary", "pair_conservation",
+        "step_boundaries", "batch_burst_structure", "data_flows",
+    )  # fmt: skip
     tables = "SELECT count(*) AS tables FROM duckdb_tables() WHERE temporary"
+    calls = "SELECT table_name FROM duckdb_tables() WHERE temporary AND table_name LIKE '%()' ORDER BY ALL"
     with Results(dataset) as results:
         stored = {name: results.rows(Source(name)) for name in names}
         assert dataset.sql(tables)["tables"][0] > 0
+        assert {"conservation()", "flow_classes()", "inferred_steps()"} <= set(dataset.sql(calls)["table_name"])
     assert dataset.sql(tables)["tables"][0] == 0
     for name, frame in stored.items():
         assert_frame_equal(frame, dataset.query(name), rel_tol=1e-9)  # the order of sums of doubles varies
