@@ -45,6 +45,7 @@ def find_jobs(streams: Sequence[Stream]) -> tuple[list[Job], list[Stream]]:
     possible = {stream: found for stream in streams if (found := periods(stream))}
     jobs: list[Job] = []
     left = set(possible)
+    latest: Job = {}
     while left:
         time = _step_time({stream: possible[stream] for stream in left})
         if time is None:
@@ -54,9 +55,13 @@ def find_jobs(streams: Sequence[Stream]) -> tuple[list[Job], list[Stream]]:
             for stream in possible
             if stream in left and any(_near(p.time, time) for p in possible[stream])
         }
-        jobs += _in_phase(alike)
-        left -= alike.keys()
-    jobs = _merged(jobs)
+        found = _in_phase(alike)
+        # the others may be of another job, with a time of their own that is not far from this one
+        latest |= alike
+        found = [job for job in found if is_closed(job)] or found
+        jobs += found
+        left.difference_update(*found)
+    jobs = _merged([*jobs, *({stream: latest[stream]} for stream in possible if stream in left and stream in latest)])
     known = {stream for job in jobs for stream in job}
     return jobs, [stream for stream in streams if stream not in known]
 
