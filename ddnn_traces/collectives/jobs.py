@@ -55,12 +55,12 @@ def find_jobs(streams: Sequence[Stream]) -> tuple[list[Job], list[Stream]]:
             for stream in possible
             if stream in left and any(_near(p.time, time) for p in possible[stream])
         }
-        found = _in_phase(alike)
+        clusters = _in_phase(alike)
         # the others may be of another job, with a time of their own that is not far from this one
         latest |= alike
-        found = [job for job in found if is_closed(job)] or found
-        jobs += found
-        left.difference_update(*found)
+        taken = [job for job in clusters if is_closed(job)] or clusters
+        jobs += taken
+        left -= {stream for job in taken for stream in job}
     jobs = _merged([*jobs, *({stream: latest[stream]} for stream in possible if stream in left and stream in latest)])
     known = {stream for job in jobs for stream in job}
     return jobs, [stream for stream in streams if stream not in known]

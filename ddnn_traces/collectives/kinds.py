@@ -405,7 +405,8 @@ def _all_to_all(phase: Phase, header: float) -> Collective:
     sent = sum(phase.volumes) / len(hosts) - (len(hosts) - 1) * header * phase.connections
     tensor = sent * len(hosts) / (len(hosts) - 1)
     evidence = f"{len(phase.edges)} transfers between {len(hosts)} hosts"
-    return Collective("all_to_all", "all_gather or all_reduce, sent directly", "direct", hosts, tensor, evidence, (phase,))
+    kind_or = "all_gather or all_reduce, sent directly"
+    return Collective("all_to_all", kind_or, "direct", hosts, tensor, evidence, (phase,))
 
 
 def _tree(phase: Phase, channel: int) -> Collective:
