@@ -197,6 +197,7 @@ class Dataset:
         Views and macros are made when this is first used; query() and sql() make those that they need.
         """
         self._views.provide_all()
+        self._views.provide_streams()
         return self._connection
 
     @property

@@ -38,6 +38,12 @@ def provide(connection: duckdb.DuckDBPyConnection) -> None:
     connection.register("several_patterns", _Stream(tables.PATTERNS, runs, tables.patterns_of))
 
 
+def withdraw(connection: duckdb.DuckDBPyConnection) -> None:
+    """Undo provide()."""
+    for name in ("inferred_jobs", "several_patterns"):
+        connection.unregister(name)
+
+
 class _Runs:
     """The jobs of each run, which are inferred once."""
 

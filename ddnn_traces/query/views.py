@@ -69,7 +69,7 @@ class Views:
         flows: pa.Table | None = None,
     ) -> None:
         self._connection, self._place, self._runs = connection, place, runs
-        self._has_flows = flows is not None
+        self._has_flows, self._has_streams = flows is not None, False
         if flows is not None:
             connection.register("given_flows", flows)
             connection.execute(f"CREATE TABLE {_CHOSEN_FLOWS} AS FROM given_flows")
@@ -85,15 +85,28 @@ class Views:
             self.provide_all()
         else:
             named = catalogue.catalogue().keys() & set(re.findall(r"\w+", text.lower()))
-            self._add(named.union(*map(catalogue.read_by, named)) & catalogue.catalogue().keys())
+            needed = named.union(*map(catalogue.read_by, named)) & catalogue.catalogue().keys()
+            self._add(needed)
+            if any(catalogue.find(name).made_by for name in needed):
+                self.provide_streams()
 
     def provide_all(self) -> bool:
         """Make all queries, and comments on everything. Returns whether that changed anything. Raises UsageError."""
         if self._made == catalogue.catalogue().keys():
             return False
         self._add(set(catalogue.catalogue()))
+        if self._has_streams:  # the comments are of the views
+            inferred.withdraw(self._connection)
         self._connection.execute(";".join([*_table_comments(), *_query_comments()]))
+        if self._has_streams:
+            inferred.provide(self._connection)
         return True
+
+    def provide_streams(self) -> None:
+        """Put what Python makes in the place of its views. Lists of views and columns name it a second time then."""
+        if not self._has_streams:
+            inferred.provide(self._connection)
+            self._has_streams = True
 
     def _add(self, names: set[str]) -> None:
         if new := names - self._made:
@@ -101,8 +114,6 @@ class Views:
             made = [_query(query) for name, query in catalogue.catalogue().items() if name in new]
             self._connection.execute(_without_tables(made))
             self._create_tables()
-            if any(catalogue.find(name).made_by for name in new):
-                inferred.provide(self._connection)
             self._made |= new
 
     def _create_tables(self) -> None:

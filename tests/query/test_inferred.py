@@ -101,6 +101,17 @@ def test_nothing_is_inferred_where_nothing_reads_it(dataset: Dataset, monkeypatc
     assert dataset.query("traffic_matrix").height == 6
 
 
+def test_the_connection_has_it_too(dataset: Dataset) -> None:
+    assert dataset.connection.sql("SELECT count(*) FROM jobs").fetchall() == [(2,)]
+
+
+def test_lists_after_it_are_of_the_views(dataset: Dataset) -> None:
+    assert dataset.query("jobs").height == 2
+    found = dataset.sql("SELECT comment FROM duckdb_views() WHERE view_name = 'inferred_jobs' AND comment IS NOT NULL")
+    assert found.height == 1
+    assert dataset.query("jobs").height == 2
+
+
 def test_duckdb_alone_says_what_is_needed(dataset: Dataset, tmp_path: Path) -> None:
     views.write(tmp_path / "traces.duckdb", dataset.path)
     with duckdb.connect(str(tmp_path / "traces.duckdb"), read_only=True) as connection:

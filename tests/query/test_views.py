@@ -71,6 +71,10 @@ BEFORE_THE_NIGHT = (
 def test_file_shows_the_same(few_runs: Dataset, name: str) -> None:
     call = f"{name}()" if name in catalogue.catalogue() and catalogue.find(name).params else name
     with duckdb.connect(str(few_runs.path / views.FILE), read_only=True) as connection:
+        if name == "inferred_jobs" or (name in catalogue.catalogue() and "inferred_jobs" in catalogue.read_by(name)):
+            with pytest.raises(duckdb.InvalidInputException, match="open the dataset with ddnn_traces"):
+                connection.sql(f"FROM {call}").pl()
+            return
         found = connection.sql(f"FROM {call}").pl()
     assert_frame_equal(found, few_runs.sql(f"FROM {call}"), check_row_order=name in catalogue.catalogue())
 
