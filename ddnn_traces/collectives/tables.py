@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any
@@ -39,6 +39,11 @@ JOBS = pa.schema([
 ])  # fmt: skip
 
 
+#: Algorithm, hosts (in order on a ring), number of the tree.
+_Pattern = tuple[str, tuple[str, ...], int]
+
+_SEVERAL, _SAME_SIZE = 3, 0.03  # transfers between two hosts in a step, and between their bytes
+
 #: One row: a run with more than one pattern. Its columns are those of queries/several_patterns.sql.
 PATTERNS = pa.schema([
     ("run_id", pa.string()), ("jobs", pa.int64()), ("communicators", pa.int64()), ("collectives", pa.int64()),
@@ -48,23 +53,49 @@ PATTERNS = pa.schema([
 def patterns_of(jobs: pa.Table) -> pa.Table:
     """The row of a run as PATTERNS, or none. jobs: of the run, as JOBS.
 
-    Where all that is found are transfers between two hosts, one a flow, the parts of one collective are more likely.
+    A topology is not contradicted by little: a job after another (a restart) counts for nothing, nor do transfers
+    between two hosts that are not several of one size in a step, which lost packets make of any pattern.
     """
-    found = [(row["job"], collective) for row in jobs.to_pylist() for collective in row["collectives"] or []]
-    patterns = {(job, one["algorithm"], tuple(one["hosts"])) for job, one in found}
-    transfers = Counter(
-        (job, flow_id) for job, one in found for flow_id in {transfer["flow_id"] for transfer in one["transfers"]}
-    )
-    is_one = all(len(one["hosts"]) == 2 for _, one in found) and max(transfers.values(), default=0) <= 1
-    if len(patterns) < 2 or is_one:
+    found = _at_once([row for row in jobs.to_pylist() if row["collectives"]])
+    patterns = {(row["job"], pattern) for row in found for pattern in _sure_patterns(row["collectives"])}
+    if len(patterns) < 2:
         return PATTERNS.empty_table()
+    groups = {(row["job"], frozenset(one["hosts"])) for row in found for one in row["collectives"]}
     row = {
         "run_id": jobs["run_id"][0].as_py(),
-        "jobs": len(jobs),
-        "communicators": len({(job, frozenset(one["hosts"])) for job, one in found}),
-        "collectives": len(found),
+        "jobs": len(found),
+        "communicators": len(groups),
+        "collectives": sum(len(row["collectives"]) for row in found),
     }
     return pa.Table.from_pylist([row], schema=PATTERNS)
+
+
+def _at_once(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The job with most flows and those that overlap it for half of their time."""
+    spans = []
+    for job in jobs:
+        times = [transfer for one in job["collectives"] for transfer in one["transfers"]]
+        spans.append((min(t["first_ns"] for t in times), max(t["last_ns"] for t in times)))
+    return [
+        job
+        for job, (begin, end) in zip(jobs, spans, strict=True)
+        if 2 * (min(end, spans[0][1]) - max(begin, spans[0][0])) > end - begin
+    ]
+
+
+def _sure_patterns(collectives: list[dict[str, Any]]) -> set[_Pattern]:
+    """The patterns of a job's collectives that are no part of another one."""
+    if len({host for one in collectives for host in one["hosts"]}) < 3:
+        return set()
+    sizes: dict[_Pattern, list[int]] = defaultdict(list)
+    for one in collectives:
+        tree = one["channel"] if one["algorithm"] == "double_binary_tree" else 0
+        sizes[one["algorithm"], tuple(one["hosts"]), tree].append(one["tensor_bytes"])
+    return {
+        pattern
+        for pattern, of_one in sizes.items()
+        if len(pattern[1]) > 2 or (len(of_one) >= _SEVERAL and max(of_one) <= (1 + _SAME_SIZE) * min(of_one))
+    }
 
 
 def jobs_of(run_id: str, messages: pa.Table) -> pa.Table:

@@ -190,14 +190,22 @@ def test_pairs_that_exchange_all_are_an_all_reduce_by_their_graph(
     assert shapes.exchange(made(both(edges)[:-1])) is None, "a direction is missing"
 
 
-def step_of(*collectives: tuple[str, str, list[str], list[int]]) -> dict[str, Any]:
-    """A job as tables.JOBS: kind, algorithm, hosts and flows of each collective."""
+def step_of(*collectives: tuple[str, str, list[str], int], begin: int = 0, end: int = 9) -> dict[str, Any]:
+    """A job as tables.JOBS: kind, algorithm, hosts and bytes of each collective."""
+    times = [{"first_ns": begin, "last_ns": end}]
     return {
         "run_id": "r",
         "job": 0,
         "collectives": [
-            {"kind": kind, "algorithm": algorithm, "hosts": hosts, "transfers": [{"flow_id": flow} for flow in flows]}
-            for kind, algorithm, hosts, flows in collectives
+            {
+                "kind": kind,
+                "algorithm": algorithm,
+                "hosts": hosts,
+                "channel": 0,
+                "tensor_bytes": size,
+                "transfers": times,
+            }
+            for kind, algorithm, hosts, size in collectives
         ],
     }
 
@@ -209,15 +217,24 @@ A, B, C = "10.0.0.1", "10.0.0.2", "10.0.0.3"
     ("jobs", "wanted"),
     [
         ([{"run_id": "r"}], None),
-        ([step_of(("all_reduce", "ring", [A, B, C], [0, 1, 2]))], None),
-        ([step_of(*[("all_gather", "ring", [A, B, C], [0, 1, 2])] * 2)], None),
+        ([step_of(("all_reduce", "ring", [A, B, C], 9))], None),
+        ([step_of(*[("all_gather", "ring", [A, B, C], 9)] * 2)], None),
         # the other way round, as gloo's reduce-scatter after its all-gather
-        ([step_of(("all_gather", "ring", [A, B, C], [0]), ("reduce_scatter", "ring", [A, C, B], [1]))], (1, 1, 2)),
-        ([step_of(("all_reduce", "ring", [A, B], [0]), ("all_reduce", "ring", [A, B, C], [0, 1, 2]))], (1, 2, 2)),
-        # a transfer a flow: parts of one collective whose pauses were not seen
-        ([step_of(("send", "direct", [A, B], [0]), ("send", "direct", [B, C], [1]))], None),
-        ([step_of(*[("send", "direct", [A, B], [0]), ("send", "direct", [B, C], [1])] * 2)], (1, 2, 4)),
-        ([step_of(("all_reduce", "ring", [A, B, C], [0, 1, 2]))] * 2, (2, 2, 2)),
+        ([step_of(("all_gather", "ring", [A, B, C], 9), ("reduce_scatter", "ring", [A, C, B], 9))], (1, 1, 2)),
+        # parts of one collective, of other sizes or not several
+        ([step_of(("send", "direct", [A, B], 9), ("send", "direct", [B, C], 9))], None),
+        ([step_of(*[("send", "direct", [A, B], size) for size in (9, 4, 2)], ("send", "direct", [B, C], 9))], None),
+        ([step_of(*[("send", "direct", [A, B], 9), ("send", "direct", [B, C], 9)] * 3)], (1, 2, 6)),
+        ([step_of(*[("send", "direct", [A, B], 9), ("send", "direct", [B, A], 9)] * 3)], None),
+        ([step_of(("all_reduce", "ring", [A, B, C], 9))] * 2, (2, 2, 2)),
+        # after a restart
+        (
+            [
+                step_of(("all_reduce", "ring", [A, B, C], 9)),
+                step_of(("all_reduce", "ring", [A, B, C], 9), begin=8, end=30),
+            ],
+            None,
+        ),
     ],
 )
 def test_several_patterns_are_told_from_one(jobs: list[dict[str, Any]], wanted: tuple[int, int, int] | None) -> None:
