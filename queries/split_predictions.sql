@@ -36,7 +36,7 @@ WITH volumes AS (
 ), predictions AS (
     SELECT run_id, 'topology' AS task, declared_as AS truth, inferred_topology AS predicted,
            CASE WHEN agrees THEN 0.0
-                WHEN NOT agrees OR (inferred_topology = 'unknown' AND hosts IS DISTINCT FROM 2) THEN 1.0 END AS error
+                WHEN NOT agrees OR (inferred_topology = 'unknown' AND hosts IS DISTINCT FROM 2 AND declared_as IS NOT NULL) THEN 1.0 END AS error
     FROM ring_comparison
     JOIN (SELECT run_id, hosts FROM topology) USING (run_id)
     UNION ALL

@@ -91,10 +91,16 @@ def _sure_patterns(collectives: list[dict[str, Any]]) -> set[_Pattern]:
     for one in collectives:
         tree = one["channel"] if one["algorithm"] == "double_binary_tree" else 0
         sizes[one["algorithm"], tuple(one["hosts"]), tree].append(one["tensor_bytes"])
-    return {
+    sure = {
         pattern
         for pattern, of_one in sizes.items()
         if len(pattern[1]) > 2 or (len(of_one) >= _SEVERAL and max(of_one) <= (1 + _SAME_SIZE) * min(of_one))
+    }
+    # a pipeline sends in both directions; in one only, sends are a part of a ring
+    return {
+        (algorithm, hosts, tree)
+        for algorithm, hosts, tree in sure
+        if algorithm != "direct" or len(hosts) > 2 or (algorithm, hosts[::-1], tree) in sure
     }
 
 

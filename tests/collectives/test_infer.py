@@ -224,7 +224,8 @@ A, B, C = "10.0.0.1", "10.0.0.2", "10.0.0.3"
         # parts of one collective, of other sizes or not several
         ([step_of(("send", "direct", [A, B], 9), ("send", "direct", [B, C], 9))], None),
         ([step_of(*[("send", "direct", [A, B], size) for size in (9, 4, 2)], ("send", "direct", [B, C], 9))], None),
-        ([step_of(*[("send", "direct", [A, B], 9), ("send", "direct", [B, C], 9)] * 3)], (1, 2, 6)),
+        ([step_of(*[("send", "direct", [A, B], 9), ("send", "direct", [B, C], 9)] * 3)], None),
+        ([step_of(*[("send", "direct", pair, 9) for pair in ([A, B], [B, C], [C, B], [B, A])] * 3)], (1, 2, 12)),
         ([step_of(*[("send", "direct", [A, B], 9), ("send", "direct", [B, A], 9)] * 3)], None),
         ([step_of(("all_reduce", "ring", [A, B, C], 9))] * 2, (2, 2, 2)),
         # after a restart
