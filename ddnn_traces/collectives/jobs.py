@@ -47,7 +47,7 @@ def find_jobs(streams: Sequence[Stream]) -> tuple[list[Job], list[Stream]]:
     left = set(possible)
     latest: Job = {}
     while left:
-        time = _step_time({stream: possible[stream] for stream in left})
+        time = _step_time({stream: found for stream, found in possible.items() if stream in left})
         if time is None:
             break
         alike = {

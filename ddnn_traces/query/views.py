@@ -83,6 +83,7 @@ class Views:
         """
         if _LISTS.search(text):
             self.provide_all()
+            self._withdraw_streams()  # they would be listed a second time
         else:
             named = catalogue.catalogue().keys() & set(re.findall(r"\w+", text.lower()))
             needed = named.union(*map(catalogue.read_by, named)) & catalogue.catalogue().keys()
@@ -95,18 +96,20 @@ class Views:
         if self._made == catalogue.catalogue().keys():
             return False
         self._add(set(catalogue.catalogue()))
-        if self._has_streams:  # the comments are of the views
-            inferred.withdraw(self._connection)
+        self._withdraw_streams()  # the comments are of the views
         self._connection.execute(";".join([*_table_comments(), *_query_comments()]))
-        if self._has_streams:
-            inferred.provide(self._connection)
         return True
 
     def provide_streams(self) -> None:
-        """Put what Python makes in the place of its views. Lists of views and columns name it a second time then."""
+        """Put what Python makes in the place of its views."""
         if not self._has_streams:
             inferred.provide(self._connection)
             self._has_streams = True
+
+    def _withdraw_streams(self) -> None:
+        if self._has_streams:
+            inferred.withdraw(self._connection)
+            self._has_streams = False
 
     def _add(self, names: set[str]) -> None:
         if new := names - self._made:

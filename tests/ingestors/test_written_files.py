@@ -89,6 +89,7 @@ def test_provenance(sample: Path, sample_dataset: Dataset) -> None:
         assert json.loads(stated["ddnn_traces.parameters"]) == {
             "engine": "numba",
             "window_ns": 1_000_000,
+            "silence_ns": 200_000,
             "tunnels": "inner",
             "packets": False,
             "filter": None,

@@ -50,7 +50,7 @@ UNITS = {column.unit for table in schema.tables() for column in table.columns} |
         "transfers",
         "bursts",
     ),
-    *("batches", "pairs", "windows", "replicates", "links", "edges", "groups"),
+    *("batches", "channels", "pairs", "windows", "replicates", "links", "edges", "groups"),
 }
 #: Name of a result column -> the units that it may have; the first match counts.
 NAMED_UNITS = {

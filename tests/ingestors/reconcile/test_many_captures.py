@@ -16,7 +16,7 @@ def test_the_memory_of_the_tables_does_not_grow_with_the_captures(
 ) -> None:
     """A scan of each file would take 100 kB of it."""
     folder = write_captures(tmp_path / "run", {f"{number}.pcap": ring(A, B) for number in range(240)})
-    monkeypatch.setattr(described, "_MEMORY_MB", 24)
+    monkeypatch.setattr(described, "_MEMORY_MB", 32)
     with ddnn_traces.ingest(folder, tmp_path / "dataset", packets=True) as dataset:
         counts = dataset.sql("SELECT (SELECT count(*) FROM captures), (SELECT sum(packets) FROM flow_windows)")
         assert counts.row(0) == (240, 20)

@@ -108,11 +108,13 @@ def test_facts_from_a_pickled_task(run: Path, tmp_path: Path) -> None:
     elsewhere = replace(task, options=replace(options, spill=tmp_path / "cells-2", packets=tmp_path / "packets-2"))
     with OtherProcess(1, Messages()) as other:
         (there,) = other.results([elsewhere])
-    for name in ("cells", "packets"):
+    for name in ("cells", "trains", "packets"):
         mine, theirs = getattr(here.facts, name), getattr(there.facts, name)
         assert mine != theirs
         assert mine.read_bytes() == theirs.read_bytes()
-    assert replace(there.facts, cells=here.facts.cells, packets=here.facts.packets) == here.facts
+    assert (
+        replace(there.facts, cells=here.facts.cells, trains=here.facts.trains, packets=here.facts.packets) == here.facts
+    )
     assert there.seconds > 0
 
 
