@@ -70,7 +70,7 @@ def agreement(wanted: list[Step], seen: list[Step]) -> tuple[int, int, int]:
     left, all_, kinds, sizes = list(seen), 0, 0, 0
     for job in wanted:
         all_ += len(job)
-        if best := max(left, key=lambda other: len(job.keys() & other.keys()), default=None):
+        if best := min(left, key=lambda other: len(job.keys() ^ other.keys()), default=None):
             left.remove(best)
             same = job.keys() & best.keys()
             kinds += len(same)
