@@ -114,9 +114,9 @@ def test_a_large_release_is_tried_with_some_rows_of_some_runs(
     rows = found(release, tmp_path / "rows", "croissant", "data package")
     assert {row.status for row in rows} == {PASSED}
     details = {row.subject: row.detail for row in rows}
-    assert details["flow_windows"].endswith("(up to 55 rows of each of 9 files: 55)")
+    assert details["flow_windows"].endswith("(up to 50 rows of each of 10 files: 50)")
     assert (
-        details["resources"] == "9 resources, valid with up to 55 rows of each of 9 files, without keys between files"
+        details["resources"] == "10 resources, valid with up to 50 rows of each of 10 files, without keys between files"
     )
 
 

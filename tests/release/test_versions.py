@@ -94,7 +94,7 @@ def test_a_run_more_and_rows_changed(small: Path, tmp_path: Path) -> None:
     assert third.release.about.version == "2.0.0"
     text = (tmp_path / "third" / layout.CHANGELOG).read_text()
     assert f"- Runs removed (1): `{RUN}`." in text
-    assert "- Tables removed (7): `hosts`" in text
+    assert "- Tables removed (8): `hosts`" in text
     assert text.count("\n## ") == 3
 
 

@@ -34,7 +34,7 @@ def check_column(table: str, column: schema.Column) -> None:
     elif column.type == "string":
         assert (column.identifies in schema.IDENTIFIES) == (f"{table}.{column.name}" not in _OWN_WORDS)
     else:
-        assert column.identifies in ("", "tunnel", "flow", "connection", "size", "clock")
+        assert column.identifies in ("", "tunnel", "flow", "connection", "size", "clock", "hash")
         assert (column.identifies == "flow") == column.name.endswith("flow_id")
         assert (column.identifies == "clock") == ("clock_" in column.name)
         assert (column.identifies == "size") == (column.name == "file_bytes")
