@@ -49,7 +49,7 @@ def test_the_captures_of_a_sound_release_give_its_tables(captured: Path, tmp_pat
     (row,) = [row for row in found(captured, tmp_path / "scratch", "captures") if row.check == "captures"]
     assert (row.status, row.subject) == (PASSED, "captures")
     assert row.detail.startswith("2 runs; an ingest gives the released rows of runs, hosts, captures, capture_ledger, ")
-    assert row.detail.endswith("flow_windows, steps, step_flows, events, packets")
+    assert row.detail.endswith("flow_windows, messages, steps, step_flows, events, packets")
     assert not (tmp_path / "scratch" / "captures").exists()
 
 
