@@ -55,9 +55,9 @@ def find_jobs(streams: Sequence[Stream]) -> tuple[list[Job], list[Stream]]:
             for stream in possible
             if stream in left and any(_near(p.time, time) for p in possible[stream])
         }
+        latest |= alike
         clusters = _in_phase(alike)
         # the others may be of another job, with a time of their own that is not far from this one
-        latest |= alike
         taken = [job for job in clusters if is_closed(job)] or clusters
         jobs += taken
         left -= {stream for job in taken for stream in job}

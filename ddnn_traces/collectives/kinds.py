@@ -33,10 +33,9 @@ _SEEN = 0.2  # of the messages of a length, so many have known ends
 @dataclass(frozen=True)
 class Collective:
     """A collective of a step. kind: all_reduce, all_gather, reduce_scatter, all_to_all or send; kind_or: what else the
-    same traffic could be. algorithm: ring, rings, double_binary_tree,
-    star, tree, recursive_doubling, direct. hosts: in the order of a ring, else
-    sorted; of a send, sender and receiver. tensor_bytes: as nccl-tests' size; of an all-to-all what a host has for all,
-    on average. evidence: why. phases: those that it is made of."""
+    same traffic could be. algorithm: ring, rings, double_binary_tree, star, tree, recursive_doubling, direct. hosts: in
+    the order of a ring, else sorted; of a send, sender and receiver. tensor_bytes: as nccl-tests' size; of an
+    all-to-all what a host has for all, on average. evidence: why. phases: those that it is made of."""
 
     kind: str
     kind_or: str | None
@@ -80,7 +79,7 @@ def _apart(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> 
             [edge for edge, volume in zip(phase.edges, phase.volumes, strict=True) if volume in same]
             for same in _volume_classes(phase.volumes)
         ]
-        groups_of_edges = [group for edges in classes for group in _connected(edges)] if len(classes) > 1 else []
+        groups_of_edges = [group for edges in classes for group in shapes.components(edges)] if len(classes) > 1 else []
         rings = [[edge[0] for edge in group] for group in groups_of_edges]
         if any(len(ring) > 2 for ring in rings) and all(shapes.is_ring(ring) for ring in rings):
             spans = [{one: phase.spans[one] for edge in group for one in edge} for group in groups_of_edges]
@@ -93,17 +92,6 @@ def _volume_classes(volumes: Sequence[float]) -> list[set[float]]:
     """Equal volumes together."""
     ordered = np.sort(volumes)
     return [set(ordered[same].tolist()) for same in groups(np.log(ordered), _EQUAL)]
-
-
-def _connected(edges: Sequence[tuple[Stream, ...]]) -> list[list[tuple[Stream, ...]]]:
-    """Edges by the hosts that they join."""
-    found: list[tuple[set[str], list[tuple[Stream, ...]]]] = []
-    for edge in edges:
-        touched = [group for group in found if group[0] & set(edge[0].hosts)]
-        found = [group for group in found if group not in touched]
-        hosts = set(edge[0].hosts).union(*(group[0] for group in touched))
-        found.append((hosts, [*(one for group in touched for one in group[1]), edge]))
-    return [group for _, group in found]
 
 
 def _one_of_each(phase: Phase) -> list[Stream]:

@@ -71,6 +71,17 @@ def rings(streams: Sequence[Stream]) -> list[list[str]] | None:
     return None if found is None else [order_of(cycle) for cycle in found]
 
 
+def components(edges: Sequence[tuple[Stream, ...]]) -> list[list[tuple[Stream, ...]]]:
+    """Edges by the hosts that they connect. The flows of an edge have the same hosts."""
+    found: list[tuple[set[str], list[tuple[Stream, ...]]]] = []
+    for edge in edges:
+        touched = [group for group in found if group[0] & set(edge[0].hosts)]
+        found = [group for group in found if group not in touched]
+        hosts = set(edge[0].hosts).union(*(group[0] for group in touched))
+        found.append((hosts, [*(one for group in touched for one in group[1]), edge]))
+    return [group for _, group in found]
+
+
 def exchange(streams: Sequence[Stream]) -> tuple[str, str | None] | None:
     """The all-reduce whose pairs of hosts send all data both ways, by its graph, and what has the same graph.
 
@@ -82,10 +93,9 @@ def exchange(streams: Sequence[Stream]) -> tuple[str, str | None] | None:
     neighbours = Counter(src for src, _ in pairs)
     if len(pairs) != len(streams) or any((dst, src) not in pairs for src, dst in pairs) or len(hosts) < 3:
         return None
-    edges = tuple(pair for pair in pairs if pair[0] < pair[1])
-    if not all(_connected(edges, (min(hosts), host)) for host in hosts):
+    if len(components([(stream,) for stream in streams])) > 1:
         return None
-    if len(edges) == len(hosts) - 1:
+    if len(pairs) // 2 == len(hosts) - 1:
         if max(neighbours.values()) == len(hosts) - 1:
             pipeline = ", or a pipeline of one micro-batch" if len(hosts) == 3 else ""
             return "star", f"a parameter server{pipeline}"

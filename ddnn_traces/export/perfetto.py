@@ -178,10 +178,11 @@ def _group_metadata(groups: Iterable[Row]) -> Iterator[Event]:
 
 def _within(collectives: pl.DataFrame, start_ns: int, options: TimelineOptions) -> pl.DataFrame:
     """The rows of collective_times in the excerpt, in the order of their starts."""
-    begin = start_ns + round(options.from_ms * 1e6)
-    end = None if options.length_ms is None else begin + round(options.length_ms * 1e6)
-    is_there = pl.col("end_ns") >= begin if end is None else (pl.col("end_ns") >= begin) & (pl.col("start_ns") < end)
-    return collectives.filter(is_there).sort("start_ns", "job", "step", "position")
+    from_ns = start_ns + round(options.from_ms * 1e6)
+    found = collectives.filter(pl.col("end_ns") >= from_ns)
+    if options.length_ms is not None:
+        found = found.filter(pl.col("start_ns") < from_ns + round(options.length_ms * 1e6))
+    return found.sort("start_ns", "job", "step", "position")
 
 
 def _collectives(rows: Iterable[Row], start_ns: int) -> Iterator[Drawn]:

@@ -138,23 +138,24 @@ class Scanner:
         self._state = state._replace(tunnel_slots=slots, tunnel_keys=keys)
 
     def _spill_cells(self) -> None:
-        if self._cells is None or not self._state.total[table.CELL_COUNT]:
-            self._state = self._state._replace(cells=_doubled(self._state.cells))
+        self._spill("cells", table.CELL_COUNT, self._cells)
+
+    def _spill_trains(self) -> None:
+        self._spill("trains", table.TRAIN_COUNT, self._trains)
+
+    def _spill(self, name: str, counter: int, out: Spill | None) -> None:
+        """Write the rows that are there to a file; without one, or without rows, make space for twice as many."""
+        rows, count = getattr(self._state, name), self._state.total[counter]
+        if out is None or not count:
+            self._state = self._state._replace(**{name: _doubled(rows)})
             return
-        self._cells.write(self._state.cells[: self._state.total[table.CELL_COUNT]])
-        self._state.total[table.CELL_COUNT] = 0
+        out.write(rows[:count])
+        self._state.total[counter] = 0
 
     def _spill_packets(self) -> None:
         if self._packets is not None:
             self._packets.write(self._state.packets[: self._state.total[table.PACKET_COUNT]])
         self._state.total[table.PACKET_COUNT] = 0
-
-    def _spill_trains(self) -> None:
-        if self._trains is None or not self._state.total[table.TRAIN_COUNT]:
-            self._state = self._state._replace(trains=_doubled(self._state.trains))
-            return
-        self._trains.write(self._state.trains[: self._state.total[table.TRAIN_COUNT]])
-        self._state.total[table.TRAIN_COUNT] = 0
 
     def _close_trains(self) -> None:
         """Append every flow's open train to the trains."""

@@ -85,11 +85,14 @@ class Param:
             raise QueryError(f"parameter {self.name} = {text!r} is not a {self.type}: {self.meaning}") from None
 
 
-#: Parameters of every query: it reads only the flows of these, or has only their rows.
-SELECTION = (
-    Param("job", "BIGINT", 0, "number of a job, as in query jobs: only its flows count"),
-    Param("communicator", "BIGINT", None, "number of a group of hosts of that job, as in query communicators"),
-)
+#: Parameters of every query, by name: it reads only the flows of these, or has only their rows.
+SELECTION = {
+    param.name: param
+    for param in (
+        Param("job", "BIGINT", 0, "number of a job, as in query jobs: only its flows count"),
+        Param("communicator", "BIGINT", None, "number of a group of hosts of that job, as in query communicators"),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -194,7 +197,7 @@ class Query:
             example = " ".join(f"--param {param.name}=..." for param in lacking)
             raise QueryError(f"{self.name} needs {said}; on the command line {example}")
         known = {param.name: param for param in self.params}
-        for name in given.keys() - {param.name for param in SELECTION}:
+        for name in given.keys() - SELECTION.keys():
             if name not in known:
                 raise QueryError(f"query {self.name} has no parameter {name}; {nearest(name, list(known))}")
         return {name: param.value(given[name]) if name in given else param.default for name, param in known.items()}
@@ -202,11 +205,8 @@ class Query:
     def selection(self, given: Mapping[str, Any]) -> dict[str, int]:
         """The given ones of SELECTION; none where the query has a parameter of that name itself. Raises QueryError."""
         own = {param.name for param in self.params}
-        return {
-            param.name: param.value(given[param.name])
-            for param in SELECTION
-            if param.name in given.keys() - own and param.value(given[param.name]) is not None
-        }
+        chosen = {name: param.value(given[name]) for name, param in SELECTION.items() if name in given.keys() - own}
+        return {name: value for name, value in chosen.items() if value is not None}
 
 
 #: First word of a query's figure -> heading of its group in lists, in their order; the others are the last group.

@@ -96,9 +96,8 @@ class Dataset:
     runs: names of the visible runs, or patterns (tf-*); None: all. read_only: refuse SQL that writes a file or changes
     a view, with errors.QueryError. where: a folder, a zip file of a release, a URL of a release or of a dataset on an
     object store. cache: a folder that keeps the files of a dataset on a store. flows: the only visible ones (run_id,
-    flow_id, src_ip, dst_ip); None: all. Raises errors.UsageError when it is not
-    a dataset of this schema version, or has no such run, and errors.ReleaseError or errors.StorageError when it cannot
-    be read.
+    flow_id, src_ip, dst_ip); None: all. Raises errors.UsageError when it is not a dataset of this schema version, or
+    has no such run, and errors.ReleaseError or errors.StorageError when it cannot be read.
     """
 
     def __init__(
@@ -197,7 +196,6 @@ class Dataset:
         Views and macros are made when this is first used; query() and sql() make those that they need.
         """
         self._views.provide_all()
-        self._views.provide_streams()
         return self._connection
 
     @property
@@ -252,7 +250,7 @@ class Dataset:
         self, query: catalogue.Query, params: dict[str, Any], job: int = 0, communicator: int | None = None
     ) -> pa.Table:
         """Result of a query for the flows of a job, or of a group of its hosts; its rows, where it has a column job."""
-        rest = {name: value for name, value in params.items() if name not in ("job", "communicator")}
+        rest = {name: value for name, value in params.items() if name not in catalogue.SELECTION}
         chosen = {"job": job} | ({} if communicator is None else {"communicator": communicator})
         if "job" in (columns := {column.name for column in query.columns}):
             import pyarrow.compute as pc

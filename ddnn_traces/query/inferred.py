@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import weakref
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+_VIEWS = ("inferred_jobs", "several_patterns")
 _RUNS = "SELECT run_id FROM runs ORDER BY run_id"
 _MESSAGES = """
 SELECT flow_id, src_ip, dst_ip, first_ns, first_ns + duration_ns AS last_ns, stream_offset, bytes,
@@ -34,13 +34,14 @@ def provide(connection: duckdb.DuckDBPyConnection) -> None:
     from ddnn_traces.collectives import tables
 
     runs = _Runs(connection)
-    connection.register("inferred_jobs", _Stream(tables.JOBS, runs, lambda jobs: jobs))
-    connection.register("several_patterns", _Stream(tables.PATTERNS, runs, tables.patterns_of))
+    streams = (_Stream(tables.JOBS, runs, lambda jobs: jobs), _Stream(tables.PATTERNS, runs, tables.patterns_of))
+    for name, stream in zip(_VIEWS, streams, strict=True):
+        connection.register(name, stream)
 
 
 def withdraw(connection: duckdb.DuckDBPyConnection) -> None:
     """Undo provide()."""
-    for name in ("inferred_jobs", "several_patterns"):
+    for name in _VIEWS:
         connection.unregister(name)
 
 
@@ -100,11 +101,9 @@ def _of_run(run_id: str, messages: pa.Table) -> pa.Table:
 
 def _digest(run_id: str, messages: pa.Table) -> str:
     """Of all that the jobs depend on."""
-    import pyarrow as pa
-
     found = hashlib.blake2b(_code() + run_id.encode(), digest_size=16)
-    with pa.PythonFile(_Hashed(found), "w") as sink, pa.ipc.new_stream(sink, messages.schema) as writer:
-        writer.write_table(messages.combine_chunks())
+    for batch in messages.combine_chunks().to_batches():
+        found.update(batch.serialize())
     return found.hexdigest()
 
 
@@ -112,17 +111,3 @@ def _digest(run_id: str, messages: pa.Table) -> str:
 def _code() -> bytes:
     modules = sorted(Path(collectives.__file__).parent.glob("*.py"))
     return b"".join(module.read_bytes() for module in modules)
-
-
-class _Hashed(io.RawIOBase):
-    """A file of which only a hash is kept."""
-
-    def __init__(self, found: hashlib.blake2b) -> None:
-        self._found = found
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._found.update(data)
-        return memoryview(data).nbytes

@@ -82,17 +82,25 @@ class Views:
         Raises UsageError.
         """
         if _LISTS.search(text):
-            self.provide_all()
+            self._make_all()
             self._withdraw_streams()  # they would be listed a second time
         else:
             named = catalogue.catalogue().keys() & set(re.findall(r"\w+", text.lower()))
             needed = named.union(*map(catalogue.read_by, named)) & catalogue.catalogue().keys()
             self._add(needed)
             if any(catalogue.find(name).made_by for name in needed):
-                self.provide_streams()
+                self._provide_streams()
 
     def provide_all(self) -> bool:
-        """Make all queries, and comments on everything. Returns whether that changed anything. Raises UsageError."""
+        """Make all queries, comments on everything, and what Python makes. Returns whether any query or comment is new.
+
+        Raises UsageError.
+        """
+        is_new = self._make_all()
+        self._provide_streams()
+        return is_new
+
+    def _make_all(self) -> bool:
         if self._made == catalogue.catalogue().keys():
             return False
         self._add(set(catalogue.catalogue()))
@@ -100,7 +108,7 @@ class Views:
         self._connection.execute(";".join([*_table_comments(), *_query_comments()]))
         return True
 
-    def provide_streams(self) -> None:
+    def _provide_streams(self) -> None:
         """Put what Python makes in the place of its views."""
         if not self._has_streams:
             inferred.provide(self._connection)

@@ -105,6 +105,11 @@ def test_the_connection_has_it_too(dataset: Dataset) -> None:
     assert dataset.connection.sql("SELECT count(*) FROM jobs").fetchall() == [(2,)]
 
 
+def test_a_name_that_the_sql_builds_leaves_it_in_place(dataset: Dataset) -> None:
+    built = "SELECT count(*) FROM jobs, query('FROM traffic_' || 'matrix')"
+    assert dataset.sql(built).item() == 12
+
+
 def test_lists_after_it_are_of_the_views(dataset: Dataset) -> None:
     assert dataset.query("jobs").height == 2
     found = dataset.sql("SELECT comment FROM duckdb_views() WHERE view_name = 'inferred_jobs' AND comment IS NOT NULL")

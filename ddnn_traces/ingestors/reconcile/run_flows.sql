@@ -1,6 +1,7 @@
 -- The rows of the table flows: initiator, reverse flow and bytes on the cable.
--- One row: a flow; segment: payload of a full TCP segment, null where it is not known. An end with more other ends is a server's (shared_port). Where both directions begin at the same time,
--- and nothing else tells, the initiator is not known: flow_id has the order of the addresses then.
+-- One row: a flow; segment: payload of a full TCP segment, null where it is not known. An end with more other ends is a
+-- server's (shared_port). Where both directions begin at the same time, and nothing else tells, the initiator is not known:
+-- flow_id has the order of the addresses then.
 CREATE TEMP TABLE run_flows AS
 WITH sides AS (
     SELECT protocol, src_ip AS ip, src_port AS port, dst_ip AS other_ip, dst_port AS other_port FROM merged
