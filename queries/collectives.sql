@@ -10,7 +10,7 @@
 -- column: evidence; what the kind was told by
 -- column: tensor_bytes bytes; size as nccl-tests prints it; of an all-to-all what a host has for all, on average; of a send its payload
 -- column: confidence share; part of the job's steps in which it was seen, times the job's confidence, the half where hosts send directly: no calibrated probability
--- column: algorithm; ring, rings (several at once), double_binary_tree, star, tree, recursive_doubling or direct
+-- column: algorithm; ring, rings (several at once), double_binary_tree, star, tree, recursive_doubling, halving_doubling or direct
 -- column: channel; number of the ring or tree among those at once, from 0
 -- column: hosts; addresses with commas between: of a ring in its order, of a send from and to, else sorted
 -- column: steps steps; steps in which it was seen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ _MOST_STARTS = 200
 _SILENCE = 0.3 * MS
 _MOST_PARTS = 6  # a period may be of several steps: the shortest counts whose silence is as long
 _ALIKE = 0.4
+_CONTROL = 0.02  # of the bytes that the largest flow of a job sends in a step
 _PRESENT = 0.8
 
 
@@ -145,10 +146,14 @@ def _merged(jobs: list[Job]) -> list[Job]:
     return jobs
 
 
-def is_closed(job: Iterable[Stream]) -> bool:
-    """Whether all hosts send and receive, as in training; otherwise the flows are a part of something."""
-    flows = list(job)
-    return {stream.src for stream in flows} == {stream.dst for stream in flows}
+def is_closed(job: Job) -> bool:
+    """Whether all hosts send and receive data, as in training; otherwise the flows are a part of something.
+
+    Control messages of a connection's other direction close nothing.
+    """
+    most = max(period.size for period in job.values())
+    flows = [stream for stream, period in job.items() if period.size > _CONTROL * most]
+    return {stream.src for stream in flows} == {stream.dst for stream in flows} == hosts_of(job)
 
 
 def _boundaries(job: Job) -> list[Array]:
@@ -202,11 +207,19 @@ def step_silences(job: Job) -> tuple[Array, Array, Array] | None:
         short = float(np.quantile(lengths[found[0]], 0.2))
         if parts == 1:
             longest, steps = float(np.median(lengths[found[0]])), len(found[0])
-        elif short < _ALIKE * longest or len(found[0]) < _PRESENT * parts * steps:
+        elif short < _ALIKE * longest or len(found[0]) < _PRESENT * parts * steps or not _recurs(job, parts):
             continue
         if parts == 1 or _constant(job, times[1]) >= _CONSTANT:
             shortest = times
     return shortest
+
+
+def _recurs(job: Job, parts: int) -> bool:
+    """Whether most flows have this part of their step as a period of their own."""
+    found = [
+        any(abs(parts * one.size / period.size - 1) < 0.02 for one in periods(stream)) for stream, period in job.items()
+    ]
+    return float(np.mean(found)) >= _CONSTANT
 
 
 def steps_of(job: Job) -> Steps | None:

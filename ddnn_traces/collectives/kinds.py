@@ -7,9 +7,10 @@ of that in an all-gather or a reduce-scatter); the double binary tree is NCCL's.
 from __future__ import annotations
 
 import itertools
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -27,15 +28,16 @@ _EXACT = 5e-4  # of the bytes, for a sum of messages
 _MOST_SUMS = 300
 _MOST_PHASES = 9  # that are looked at as sums of shards
 _LEAST_SHARD = 100.0  # bytes
+_CONTROL = 0.02  # of the bytes that the largest flow sends in a step
 _SEEN = 0.2  # of the messages of a length, so many have known ends
 
 
 @dataclass(frozen=True)
 class Collective:
     """A collective of a step. kind: all_reduce, all_gather, reduce_scatter, all_to_all or send; kind_or: what else the
-    same traffic could be. algorithm: ring, rings, double_binary_tree, star, tree, recursive_doubling, direct. hosts: in
-    the order of a ring, else sorted; of a send, sender and receiver. tensor_bytes: as nccl-tests' size; of an
-    all-to-all what a host has for all, on average. evidence: why. phases: those that it is made of."""
+    same traffic could be. algorithm: ring, rings, double_binary_tree, star, tree, recursive_doubling, halving_doubling,
+    direct. hosts: in the order of a ring, else sorted; of a send, sender and receiver. tensor_bytes: as nccl-tests'
+    size; of an all-to-all what a host has for all, on average. evidence: why. phases: those that it is made of."""
 
     kind: str
     kind_or: str | None
@@ -425,31 +427,69 @@ def _whole_step(found: Sequence[Collective], steps: Steps, header: float) -> Col
     Without pauses, or where hosts pause at different bytes, parts of an all-reduce look like sends and small groups.
     """
     hosts = hosts_of(steps.size)
-    if len(hosts) < 3 or all(set(collective.hosts) == hosts for collective in found):
+    flows = by_hosts(_with_data(found, steps))
+    if len(hosts) < 3 or hosts_of(stream for same in flows.values() for stream in same) != hosts:
         return None
-    flows = by_hosts(steps.size)
     phases = dict.fromkeys(phase for collective in found for phase in collective.phases)
-    calls = Counter(edge[0].hosts for phase in phases for edge in phase.edges)
+    calls: dict[tuple[str, str], list[Phase]] = defaultdict(list)
     messages: dict[tuple[str, str], float] = defaultdict(float)
     for phase in phases:
         for edge in phase.edges:
+            calls[edge[0].hosts].append(phase)
             messages[edge[0].hosts] += phase.messages * len(edge)
-    volumes = [sum(steps.size[one] for one in same) - header * messages[pair] for pair, same in flows.items()]
-    if max(volumes) - min(volumes) > _EQUAL * max(volumes):
+    volumes = {pair: sum(steps.size[one] for one in same) - header * messages[pair] for pair, same in flows.items()}
+    size, pattern = len(hosts), [same[0] for same in flows.values()]
+    once = float(np.median([_transfers(pair, calls[pair]) for pair in flows])) <= 1
+    whole = partial(Collective, "all_reduce", phases=tuple(phases))
+    if max(volumes.values()) - min(volumes.values()) > _EQUAL * max(volumes.values()):
+        if not shapes.halves(volumes) or not _outside_in(volumes, calls):
+            return None
+        evidence = f"{size} hosts send half the bytes to the next partner, and back in reverse order"
+        name, instead = "halving_doubling", "all_reduce of pairs of hosts"
+        return whole(instead, name, tuple(sorted(hosts)), max(volumes.values()), evidence)
+    volume = float(np.median([*volumes.values()]))
+    if once and len(flows) == size * (size - 1):
+        evidence = f"each of {size} hosts sends the same bytes to each other once, and nothing else in a step"
+        return whole("all_to_all or all_gather, sent directly", "direct", tuple(sorted(hosts)), volume, evidence)
+    if all(set(collective.hosts) == hosts for collective in found):
         return None
-    volume, size, pattern = float(np.median(volumes)), len(hosts), [same[0] for same in flows.values()]
     if shapes.is_ring(pattern):
         evidence = f"all flows of the step are one ring of {size} hosts with equal bytes"
-        return Collective(
-            "all_reduce", "several of the same hosts", "ring", tuple(shapes.order_of(pattern)),
-            volume * size / (2 * (size - 1)), evidence, tuple(phases),
-        )  # fmt: skip
-    shape = shapes.exchange(pattern)
-    if shape is None or max(calls.values()) > 1:
+        instead = "several collectives of the same hosts"
+        return whole(instead, "ring", tuple(shapes.order_of(pattern)), volume * size / (2 * (size - 1)), evidence)
+    if (shape := shapes.exchange(pattern)) is None or not once:
         return None
-    name, instead = shape
+    name, other = shape
     evidence = f"each of {len(flows) // 2} pairs of {size} hosts sends the same bytes both ways once a step"
-    return Collective("all_reduce", instead, name, tuple(sorted(hosts)), volume, evidence, tuple(phases))
+    return whole(other, name, tuple(sorted(hosts)), volume, evidence)
+
+
+def _transfers(pair: tuple[str, str], phases: Sequence[Phase]) -> int:
+    """Phases with at least half the bytes of the largest: a transfer that paused is one, or two."""
+    sizes = [sum(b - a for stream, (a, b) in phase.spans.items() if stream.hosts == pair) for phase in phases]
+    return sum(size >= 0.5 * max(sizes) for size in sizes)
+
+
+def _with_data(found: Sequence[Collective], steps: Steps) -> list[Stream]:
+    """The flows of a step without those that carry little, and that for no collective of several hosts."""
+    used = {s for one in found if one.kind != "send" for phase in one.phases for s in phase.spans}
+    most = max(steps.size.values())
+    return [stream for stream, size in steps.size.items() if size > _CONTROL * most or stream in used]
+
+
+def _outside_in(volumes: dict[tuple[str, str], float], calls: dict[tuple[str, str], list[Phase]]) -> bool:
+    """Whether each host sends to the partner with more bytes before and after that with fewer."""
+    times = {pair: [phase.order for phase in calls[pair]] for pair in volumes if pair in calls}
+    if len(times) < len(volumes):
+        return False
+    for host in {src for src, _ in volumes}:
+        own = sorted((pair for pair in volumes if pair[0] == host), key=lambda pair: -volumes[pair])
+        if any(
+            min(times[more]) >= min(times[less]) or max(times[more]) <= max(times[less])
+            for more, less in itertools.pairwise(own)
+        ):
+            return False
+    return True
 
 
 def _divided_sends(found: Sequence[Collective]) -> list[Collective]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ddnn_traces.collectives.streams import Stream, hosts_of
 
+_HALF = 0.02  # that bytes may differ from half of others
 _MOST_TRIES = 20_000  # of the searches for cycles and trees
 
 Tree = tuple[tuple[str, str], ...]
@@ -103,6 +104,25 @@ def exchange(streams: Sequence[Stream]) -> tuple[str, str | None] | None:
     if len(hosts) > 3 and set(neighbours.values()) == {len(hosts).bit_length() - 1} and len(hosts).bit_count() == 1:
         return "recursive_doubling", "rings in both directions" if len(hosts) == 4 else None
     return None
+
+
+def halves(volumes: dict[tuple[str, str], float]) -> bool:
+    """Whether hosts exchange with a partner in each dimension of a hypercube, half the bytes of the dimension before:
+    the all-reduce by recursive halving and doubling (Thakur, Rabenseifner and Gropp 2005).
+
+    volumes: bytes that one host sends to another.
+    """
+    partners: dict[str, list[tuple[float, str]]] = defaultdict(list)
+    for (src, dst), volume in volumes.items():
+        partners[src].append((volume, dst))
+    size, most = len(partners), max(volumes.values())
+    if size < 4 or size.bit_count() != 1 or {len(own) for own in partners.values()} != {size.bit_length() - 1}:
+        return False
+    return all(
+        abs(volume * 2**dimension / most - 1) <= _HALF and abs(volumes.get((dst, src), 0.0) / volume - 1) <= _HALF
+        for src, own in partners.items()
+        for dimension, (volume, dst) in enumerate(sorted(own, reverse=True))
+    )
 
 
 def is_all_to_all(streams: Sequence[Stream]) -> bool:

@@ -107,6 +107,52 @@ def test_buckets_without_a_pause_are_told_apart() -> None:
     assert sorted(c.tensor_bytes for c in buckets.collectives) == pytest.approx([1666600, 2009600], rel=0.001)
 
 
+@pytest.mark.parametrize(
+    ("name", "algorithm", "jobs"),
+    [
+        ("torchp2p-mlp1-sgd-128-gloo-normal-clique-n4", "direct", 1),
+        ("torchp2p-mlp1-sgd-32-gloo-normal-halving_doubling-n4", "halving_doubling", 1),
+        # its reduce and broadcast pause in their middle
+        pytest.param("torchp2p-mlp12-sgd-32-gloo-normal-tree-n4", "tree", 1, marks=pytest.mark.long),
+        pytest.param(
+            "torchp2p-resnet_like-sgd-128-gloo-normal-halving_doubling-n4", "halving_doubling", 1,
+            marks=pytest.mark.long,
+        ),
+        # before and after a restart; gRPC's control messages close no job of two hosts
+        ("tf-mlp1-sgd-32-grpc-normal-ring-n3-killed_worker2", "ring", 2),
+    ],
+)  # fmt: skip
+def test_a_step_that_is_one_all_reduce_is_told_by_its_graph(name: str, algorithm: str, jobs: int) -> None:
+    about = tomllib.loads((CAPTURES / name / "run.toml").read_text())
+    (want,) = truth(about["origin"]["jobs"][0], {host["rank"]: host["ip"] for host in about["hosts"]}).items()
+    found = infer(streams_of(CAPTURES / name))
+    assert len(found) == jobs
+    for job in found:
+        (one,) = job.collectives
+        assert (one.kind, frozenset(one.hosts), one.algorithm) == (*want[0], algorithm)
+        assert one.tensor_bytes == pytest.approx(want[1][1], rel=0.005)
+
+
+@pytest.mark.parametrize(("order", "found"), [("lsl", True), ("ssll", False), ("sl", False), ("lls", False)])
+def test_half_the_bytes_between_other_pairs_are_halving_doubling_from_outside_in(order: str, found: bool) -> None:
+    """Otherwise they are all-reduces of pairs, as of tensors and of data. l: pairs 01 and 23, s: 02 and 13."""
+    pairs = {"l": [("0", "1"), ("2", "3")], "s": [("0", "2"), ("1", "3")]}
+    both_ways = {step: [pair for a, b in some for pair in ((a, b), (b, a))] for step, some in pairs.items()}
+    whole = {"l": 800_000, "s": 400_000}
+    number = np.arange(6)
+    begin = 100_000_000 * number
+    streams = []
+    for step, hosts in both_ways.items():
+        places = [place for place, one in enumerate(order) if one == step]
+        for src, dst in hosts:
+            first = np.concatenate([at + 5_000_000 * np.array(places) for at in begin])
+            size = np.full(len(first), whole[step] // len(places))
+            start = np.cumsum(size) - size
+            streams.append(Stream(len(streams), src, dst, start, size, first, first + 1_000_000, start + size))
+    (job,) = infer(streams)
+    assert [c.algorithm == "halving_doubling" for c in job.collectives if len(c.hosts) > 2] == [True] * found
+
+
 def test_noise_has_no_job() -> None:
     """Flows between four hosts that send at random sizes and times."""
     random = np.random.default_rng(1)
