@@ -17,7 +17,7 @@ from ddnn_traces.cli.generate import generate
 from ddnn_traces.cli.ingest import ingest
 from ddnn_traces.cli.lines import with_quiet
 from ddnn_traces.cli.ns3 import ns3
-from ddnn_traces.cli.questions import check, describe, query, runs, sql
+from ddnn_traces.cli.questions import check, describe, diagnose, query, runs, sql
 from ddnn_traces.cli.releases import publish, push, verify
 from ddnn_traces.cli.simulate import profile, simulate
 from ddnn_traces.cli.testbed import earlier_sweep, testbed
@@ -70,7 +70,7 @@ def cli() -> None:
 
 
 for command in (
-    demo, ingest, runs, describe, query, sql, check, regress, predict, report, plot, explore, export, packets, publish,
-    verify, push, copy, vacuum, generate, testbed, earlier_sweep, profile, simulate, ns3,
+    demo, ingest, runs, describe, query, diagnose, sql, check, regress, predict, report, plot, explore, export, packets,
+    publish, verify, push, copy, vacuum, generate, testbed, earlier_sweep, profile, simulate, ns3,
 ):  # fmt: skip
     cli.add_command(with_quiet(command))

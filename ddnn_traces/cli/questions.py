@@ -1,4 +1,4 @@
-"""Commands that query a dataset: runs, describe, query, sql, check."""
+"""Commands that query a dataset: runs, describe, query, diagnose, sql, check."""
 
 from __future__ import annotations
 
@@ -120,6 +120,37 @@ def _list_queries() -> None:
         click.echo(f"{'' if number == 0 else chr(10)}{heading}")
         for query in group:
             click.echo(f"  {query.name:<{width}}  {query.question}")
+
+
+@click.command()
+@dataset_argument
+@runs_option
+@click.option(
+    "--least-share",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Part of a step's mean time; what costs less is no finding. Default: 0.05.",
+)
+def diagnose(dataset: str | Path, runs: tuple[str, ...], least_share: float | None) -> None:
+    """Print which host or link makes the steps of each training job slow, the costliest first.
+
+    Inferred from the traffic alone, in each run by itself (query verdicts, docs/delays.md).
+    """
+    with open_dataset(dataset, runs) as opened:
+        found = opened.query("verdicts", **({} if least_share is None else {"least_share": least_share}))
+        jobs = opened.query("jobs")
+        count = len(opened.run_ids)
+    for run_id, job, rank, confidence, sentence in found.select(
+        "run_id", "job", "rank", "confidence", "sentence"
+    ).iter_rows():
+        if rank == 1:
+            several = jobs.filter(run_id=run_id).height > 1
+            click.echo(printable(f"{run_id}, job {job}:" if several else f"{run_id}:"))
+        click.echo(printable(f"  {rank}. {sentence} Confidence {confidence:.2f}."))
+    quiet, unseen = jobs.height - found.select("run_id", "job").n_unique(), count - jobs["run_id"].n_unique()
+    if quiet:
+        click.echo(f"Nothing stands out in {counted(quiet, 'job')}.")
+    if unseen:
+        click.echo(f"In {counted(unseen, 'run')} no job is seen: flows must repeat their bytes in each of five steps.")
 
 
 @click.command()

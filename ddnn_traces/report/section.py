@@ -35,6 +35,10 @@ ROWS_AT_FIRST = 40
 #: Runs with a panel each that a file of a chart has.
 FILE_PANELS = 12
 PNG_SCALE = 2
+NO_JOB = (
+    "No run's flows repeat their bytes in each step, so no job is seen; five steps and the captures of all hosts are "
+    "needed."
+)
 NO_FLOWS = "No run of this dataset has a flow; the table of captured packets states why."
 NO_LOG = (
     "No run has training steps: put the training's log (train_history.log, or a train_history-worker-N.log of each "

@@ -7,7 +7,7 @@ import polars as pl
 from ddnn_traces.report.charts import topology as drawing
 from ddnn_traces.report.charts import wire, zerwas
 from ddnn_traces.report.number_text import count, counts, number_of, percent, span, words, yes_no
-from ddnn_traces.report.section import NO_FLOWS, Chapter, Column, Section, Source, numbers, texts
+from ddnn_traces.report.section import NO_FLOWS, NO_JOB, Chapter, Column, Section, Source, numbers, texts
 from ddnn_traces.text import counted
 
 MOST_HOSTS = 32  # of a heatmap
@@ -75,8 +75,7 @@ def _runner_up(row: dict[str, object]) -> str:
     "collectives",
     "Jobs, and the collectives of a step",
     Source("collectives"),
-    "No run's flows repeat their bytes in each step, so no job is seen; five steps and the captures of all hosts "
-    "are needed.",
+    NO_JOB,
     finding="Jobs",
 )
 def collectives(section: Section, frame: pl.DataFrame) -> None:

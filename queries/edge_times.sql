@@ -1,0 +1,94 @@
+-- question: How long does each host send to each other for a collective, and how long where it goes as on similar links?
+-- row: a run, a job, a step, a collective, and a sender and receiver of its data
+-- inputs: messages, flow_windows, job_flows, collectives, collective_transfers
+-- column: run_id from collective_transfers
+-- column: job from collective_transfers
+-- column: step
+-- column: position
+-- column: src_ip
+-- column: dst_ip
+-- column: payload_bytes bytes; of its messages with data for the collective
+-- column: gbit_per_s Gbit/s; third quartile over stretches of the stream, each from its first to its last packet. So what it waits for other hosts between rounds hardly counts. Null where it sends single packets, or less than 16 KiB at a time
+-- column: usual_gbit_per_s Gbit/s; median over similar links, each with all its steps: those to the same receiver, where two others send it as much (within 20%), else those from the same sender, else all with as much. No more than over all with as much; of a link without two like it its own median step
+-- column: sending_ms ms; payload_bytes at gbit_per_s, or at usual_gbit_per_s where that is null
+-- column: excess_ms ms; sending_ms beyond the time at usual_gbit_per_s; negative where it was faster
+-- column: retransmitted_bytes bytes; payload that was sent again; null where windows do not tell
+-- column: stalled_ms ms; pauses of a flow that end with a retransmission, of the flow that pauses longest
+-- A stretch has 128 KiB, on a ring no more than half of the bytes of a round. The first step is left out of what is usual: in it
+-- connections are new.
+WITH thresholds AS (
+    SELECT 64 AS most_control_bytes, 131072 AS most_stretch_bytes, 16384 AS least_bytes, 0.2 AS as_much, 3 AS least_links
+), stretched AS (
+    SELECT run_id, job, "position",
+           CASE WHEN algorithm IN ('ring', 'rings') THEN 4 * (len(string_split(hosts, ',')) - 1) ELSE 1 END AS pieces
+    FROM collectives
+), sent AS (
+    SELECT t.run_id, t.job, t.step, t."position", t.src_ip, t.dst_ip, t.flow_id, t.bytes AS transfer_bytes, m.first_ns,
+           m.first_ns + duration_ns AS last_ns, m.bytes, m.bytes / packets AS packet_bytes,
+           stream_offset - min(stream_offset) OVER (PARTITION BY t.run_id, t.job, t.step, t."position", t.flow_id) AS stream_offset
+    FROM messages AS m
+    CROSS JOIN thresholds
+    ASOF JOIN collective_transfers AS t
+      ON m.run_id = t.run_id AND m.flow_id = t.flow_id AND m.first_ns >= t.first_ns
+    WHERE m.first_ns <= t.last_ns AND m.bytes > most_control_bytes
+), stretches AS (
+    SELECT run_id, job, step, "position", src_ip, dst_ip, flow_id, sum(bytes) AS payload_bytes,
+           sum(bytes) - arg_max(packet_bytes, (last_ns, first_ns)) AS moved_bytes,
+           CASE WHEN moved_bytes >= least_bytes THEN moved_bytes / nullif(max(last_ns) - min(first_ns), 0) END AS rate
+    FROM sent
+    JOIN stretched USING (run_id, job, "position")
+    CROSS JOIN thresholds
+    GROUP BY run_id, job, step, "position", src_ip, dst_ip, flow_id, least_bytes,
+             stream_offset // least(most_stretch_bytes, greatest(transfer_bytes // pieces, 1))
+), edges AS MATERIALIZED (
+    SELECT run_id, job, step, "position", src_ip, dst_ip, sum(payload_bytes)::BIGINT AS payload_bytes, quantile_cont(rate, 0.75) AS rate
+    FROM stretches
+    GROUP BY ALL
+), links AS MATERIALIZED (
+    SELECT run_id, job, src_ip, dst_ip, sum(payload_bytes) / count(DISTINCT step) AS step_bytes, quantile_cont(rate, 0.75) AS rate,
+           median(rate) AS own_rate
+    FROM stretches
+    WHERE step > 0
+    GROUP BY run_id, job, src_ip, dst_ip
+    HAVING rate > 0
+), compared AS (
+    SELECT l.run_id, l.job, l.src_ip, l.dst_ip, any_value(l.own_rate) AS own_rate,
+           count(*) AS links, median(o.rate) AS of_all,
+           count(*) FILTER (o.dst_ip = l.dst_ip) AS to_same, median(o.rate) FILTER (o.dst_ip = l.dst_ip) AS of_receiver,
+           count(*) FILTER (o.src_ip = l.src_ip) AS from_same, median(o.rate) FILTER (o.src_ip = l.src_ip) AS of_sender
+    FROM links AS l
+    JOIN links AS o
+      ON l.run_id = o.run_id AND l.job = o.job
+    CROSS JOIN thresholds
+    WHERE abs(o.step_bytes - l.step_bytes) <= as_much * l.step_bytes
+    GROUP BY l.run_id, l.job, l.src_ip, l.dst_ip
+), usual AS (
+    SELECT run_id, job, src_ip, dst_ip,
+           CASE WHEN links < least_links THEN own_rate
+                ELSE least(of_all, CASE WHEN to_same >= least_links THEN of_receiver WHEN from_same >= least_links THEN of_sender END) END AS rate
+    FROM compared
+    CROSS JOIN thresholds
+), paused AS (
+    SELECT run_id, flow_id, window_start_ns, retransmitted_bytes,
+           window_start_ns - lag(window_start_ns + window_ns) OVER (PARTITION BY run_id, flow_id ORDER BY window_start_ns) AS pause_ns
+    FROM flow_windows
+    SEMI JOIN job_flows USING (run_id, flow_id)
+), stalls AS (
+    SELECT t.run_id, job, step, "position", src_ip, dst_ip, t.flow_id, sum(retransmitted_bytes)::BIGINT AS retransmitted_bytes,
+           coalesce(sum(pause_ns) FILTER (retransmitted_bytes > 0 AND window_start_ns - pause_ns >= first_ns), 0) / 1e6 AS stalled_ms
+    FROM paused AS p
+    ASOF JOIN collective_transfers AS t
+      ON p.run_id = t.run_id AND p.flow_id = t.flow_id AND p.window_start_ns >= t.first_ns  -- its last segment may be sent again later
+    GROUP BY ALL
+), stalled AS (
+    SELECT run_id, job, step, "position", src_ip, dst_ip, sum(retransmitted_bytes)::BIGINT AS retransmitted_bytes, max(stalled_ms) AS stalled_ms
+    FROM stalls
+    GROUP BY ALL
+)
+SELECT run_id, job, step, "position", src_ip, dst_ip, payload_bytes, edges.rate * 8 AS gbit_per_s, usual.rate * 8 AS usual_gbit_per_s,
+       payload_bytes / coalesce(edges.rate, usual.rate) / 1e6 AS sending_ms, sending_ms - payload_bytes / usual.rate / 1e6 AS excess_ms,
+       retransmitted_bytes, coalesce(stalled_ms, 0) AS stalled_ms
+FROM edges
+LEFT JOIN usual USING (run_id, job, src_ip, dst_ip)
+LEFT JOIN stalled USING (run_id, job, step, "position", src_ip, dst_ip)
+ORDER BY run_id, job, step, "position", src_ip, dst_ip

@@ -1,0 +1,158 @@
+"""Verdicts and the command `diagnose`, on rings in which one host or link is slow, and on rings with noise alone."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from datasets import write_dataset
+from tools import RunCommand
+
+from ddnn_traces.query.dataset import Dataset
+
+MS = 1_000_000
+ORIGIN_NS = 1_700_000_000_000_000_000
+WORKERS, STEPS, CHUNK_BYTES = 4, 12, 125_000
+HOSTS = [f"10.0.0.{number + 1}" for number in range(WORKERS)]
+ROUNDS = 2 * (WORKERS - 1)
+
+
+def ring(
+    run_id: str,
+    seed: int,
+    late_ms: dict[tuple[int, int], float] | None = None,
+    slow_link: int | None = None,
+) -> dict[str, pl.DataFrame]:
+    """A ring all-reduce a step: chunks of 1 ms, computation of 50 ms with a deviation of 1 ms.
+
+    late_ms: what a host computes longer in a step. slow_link: the host whose link takes 10 ms for a chunk.
+    """
+    noise = random.Random(seed)
+    free, messages = [0.0] * WORKERS, []
+    for step in range(STEPS):
+        ready = [
+            free[host] + 50 + abs(noise.gauss(0, 1)) + (late_ms or {}).get((host, step), 0) for host in range(WORKERS)
+        ]
+        arrived = [0.0] * WORKERS
+        for number in range(ROUNDS):
+            starts = [max(ready[host], arrived[host] + 0.1) for host in range(WORKERS)]
+            for host, start in enumerate(starts):
+                length = (10 if host == slow_link else 1) * noise.uniform(0.9, 1.1)
+                messages.append((host, step * ROUNDS + number, start, length))
+                ready[host] = start + length
+            arrived = [ready[host - 1] for host in range(WORKERS)]
+        free = [max(ready[host], arrived[host]) for host in range(WORKERS)]
+    whole: dict[str, list[dict[str, Any]]] = {
+        "flows": [
+            {"flow_id": host, "src_ip": HOSTS[host], "dst_ip": HOSTS[(host + 1) % WORKERS], "protocol": 6}
+            for host in range(WORKERS)
+        ],
+        "messages": [
+            {"flow_id": host, "message": number, "first_ns": ORIGIN_NS + int(start * MS),
+             "duration_ns": int(length * MS), "stream_offset": number * CHUNK_BYTES, "bytes": CHUNK_BYTES,
+             "packets": 100, "end_source": "silence"}
+            for host, number, start, length in messages
+        ],
+        "hosts": [{"host_ip": host, "label": f"worker-{number + 1}"} for number, host in enumerate(HOSTS)],
+        "captures": [{"capture_id": f"{host}.pcap", "vantage_ip": host} for host in HOSTS],
+    }  # fmt: skip
+    return {
+        table: pl.DataFrame(rows).with_columns(run_id=pl.lit(run_id)).cast(pl.String) for table, rows in whole.items()
+    }
+
+
+def dataset(folder: Path, *runs: dict[str, pl.DataFrame]) -> Dataset:
+    tables = {table: pl.concat(run[table] for run in runs) for table in runs[0]}
+    tables["runs"] = pl.DataFrame({"run_id": [run["hosts"]["run_id"][0] for run in runs]})
+    opened: Dataset = write_dataset(folder, tables)
+    return opened
+
+
+def always(host: int, late_ms: float) -> dict[tuple[int, int], float]:
+    return {(host, step): late_ms for step in range(STEPS)}
+
+
+def test_the_slow_host_is_named_and_what_it_costs(tmp_path: Path) -> None:
+    with dataset(tmp_path, *(ring(f"r{host}", host, always(host, 15)) for host in range(WORKERS))) as runs:
+        found = runs.query("verdicts")
+    assert found["run_id"].to_list() == ["r0", "r1", "r2", "r3"]
+    assert found["host_ip"].to_list() == HOSTS
+    assert set(found["kind"]) == {"slow_host"}
+    assert all(13 < cost < 16 for cost in found["cost_ms"])
+
+
+def test_the_slow_link_is_named_and_what_it_costs(tmp_path: Path) -> None:
+    with dataset(tmp_path, *(ring(f"r{host}", host, slow_link=host) for host in range(WORKERS))) as runs:
+        found = runs.query("verdicts")
+    assert found["run_id"].to_list() == ["r0", "r1", "r2", "r3"]
+    assert found["host_ip"].to_list() == HOSTS
+    assert found["peer_ip"].to_list() == [*HOSTS[1:], HOSTS[0]]
+    assert set(found["kind"]) == {"slow_link"}
+    assert all(50 < cost < 58 for cost in found["cost_ms"])  # six chunks, each 9 ms longer
+
+
+@pytest.mark.long
+def test_a_host_that_is_slow_in_some_steps_is_found(tmp_path: Path) -> None:
+    some = {(2, step): 60.0 for step in range(3, 8)}
+    with dataset(tmp_path, ring("r", 1, some)) as run:
+        found = run.query("verdicts")
+    assert found.select("kind", "host_ip", "times_worst").rows() == [("slow_host", HOSTS[2], 5)]
+
+
+@pytest.mark.long
+def test_late_in_turn_is_no_finding(tmp_path: Path) -> None:
+    turns = {(step % WORKERS, step): 30.0 for step in range(STEPS)}
+    with dataset(tmp_path, ring("r", 1, turns)) as run:
+        assert run.query("verdicts").is_empty()
+
+
+@pytest.mark.long
+def test_noise_alone_is_no_finding(tmp_path: Path) -> None:
+    with dataset(tmp_path, *(ring(f"r{seed:02}", seed) for seed in range(30))) as runs:
+        assert runs.query("jobs").height == 30
+        assert runs.query("verdicts").is_empty()
+
+
+@pytest.mark.long
+def test_parts_of_a_collective(tmp_path: Path) -> None:
+    """With a slow link the link is the largest part, with a slow host waiting is. All add up to the time."""
+    with dataset(tmp_path, ring("host", 1, always(1, 15)), ring("link", 1, slow_link=2)) as runs:
+        found = runs.query("collective_delays").filter(pl.col("step") > 0)
+    parts = ["waiting_ms", "transfer_ms", "slow_link_ms", "stalled_ms"]
+    means = {
+        str(run): frame.select(pl.col(parts).mean()).row(0, named=True) for (run,), frame in found.group_by("run_id")
+    }
+    assert max(parts, key=lambda part: means["host"][part]) == "waiting_ms"
+    assert max(parts, key=lambda part: means["link"][part]) == "slow_link_ms"
+    off = found.select(pl.col("span_ms") - pl.sum_horizontal(parts) - pl.col("remainder_ms")).to_series()
+    assert off.abs().max() < 1e-6  # type: ignore[operator]
+
+
+def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Path) -> None:
+    silent = {table: frame.head(0) if table == "messages" else frame for table, frame in ring("none", 1).items()}
+    silent = {table: frame.with_columns(run_id=pl.lit("none")) for table, frame in silent.items()}
+    with dataset(tmp_path / "dataset", ring("late", 1, always(1, 15)), ring("even", 2), silent):
+        pass
+    done = command("diagnose", "dataset")
+    assert (done.returncode, done.stderr) == (0, b"")
+    said = done.stdout.decode().splitlines()
+    assert said[0] == "late:"
+    assert said[1].startswith("  1. worker-2 enters last in 1")
+    assert said[2:] == [
+        "Nothing stands out in 1 job.",
+        "In 1 run no job is seen: flows must repeat their bytes in each of five steps.",
+    ]
+    few = command("diagnose", "dataset", "--run", "late", "--least-share", "0.5").stdout.decode()
+    assert few == "Nothing stands out in 1 job.\n"
+
+
+@pytest.mark.parametrize("share", ["0", "-1", "x"])
+def test_diagnose_refuses_a_wrong_share(command: RunCommand, tmp_path: Path, share: str) -> None:
+    with dataset(tmp_path / "dataset", ring("r", 1)):
+        pass
+    done = command("diagnose", "dataset", "--least-share", share)
+    assert done.returncode == 2
+    assert b"--least-share" in done.stderr
