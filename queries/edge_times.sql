@@ -8,8 +8,9 @@
 -- column: src_ip
 -- column: dst_ip
 -- column: payload_bytes bytes; of its messages with data for the collective
--- column: gbit_per_s Gbit/s; third quartile over stretches of the stream, each from its first to its last packet. So what it waits for other hosts between rounds hardly counts. Null where it sends single packets, or less than 16 KiB at a time
--- column: usual_gbit_per_s Gbit/s; median over similar links, each with all its steps: those to the same receiver, where two others send it as much (within 20%), else those from the same sender, else all with as much. No more than over all with as much; of a link without two like it its own median step
+-- column: gbit_per_s Gbit/s; first quartile over stretches of the stream, each from its first to its last packet: bursts that a queue or bucket lets pass at once hardly count. Null where it sends single packets, or less than 16 KiB at a time
+-- column: usual_gbit_per_s Gbit/s; median over similar links, each with all its steps: those that carry as much in a step (within 20%), whose sender has as many receivers and whose receiver as many senders. Of a link without two like it its own median
+-- column: is_shared; whether its sender has another receiver, or its receiver another sender: they share a host's rate
 -- column: sending_ms ms; payload_bytes at gbit_per_s, or at usual_gbit_per_s where that is null
 -- column: excess_ms ms; sending_ms beyond the time at usual_gbit_per_s; negative where it was faster
 -- column: retransmitted_bytes bytes; payload that was sent again; null where windows do not tell
@@ -41,33 +42,25 @@ WITH thresholds AS (
     GROUP BY run_id, job, step, "position", src_ip, dst_ip, flow_id, least_bytes,
              stream_offset // least(most_stretch_bytes, greatest(transfer_bytes // pieces, 1))
 ), edges AS MATERIALIZED (
-    SELECT run_id, job, step, "position", src_ip, dst_ip, sum(payload_bytes)::BIGINT AS payload_bytes, quantile_cont(rate, 0.75) AS rate
+    SELECT run_id, job, step, "position", src_ip, dst_ip, sum(payload_bytes)::BIGINT AS payload_bytes, quantile_cont(rate, 0.25) AS rate
     FROM stretches
     GROUP BY ALL
 ), links AS MATERIALIZED (
-    SELECT run_id, job, src_ip, dst_ip, sum(payload_bytes) / count(DISTINCT step) AS step_bytes, quantile_cont(rate, 0.75) AS rate,
-           median(rate) AS own_rate
+    SELECT run_id, job, src_ip, dst_ip, sum(payload_bytes) / count(DISTINCT step) AS step_bytes, quantile_cont(rate, 0.25) AS rate,
+           median(rate) AS own_rate, count(*) OVER (PARTITION BY run_id, job, src_ip) AS receivers,
+           count(*) OVER (PARTITION BY run_id, job, dst_ip) AS senders
     FROM stretches
     WHERE step > 0
     GROUP BY run_id, job, src_ip, dst_ip
-    HAVING rate > 0
-), compared AS (
-    SELECT l.run_id, l.job, l.src_ip, l.dst_ip, any_value(l.own_rate) AS own_rate,
-           count(*) AS links, median(o.rate) AS of_all,
-           count(*) FILTER (o.dst_ip = l.dst_ip) AS to_same, median(o.rate) FILTER (o.dst_ip = l.dst_ip) AS of_receiver,
-           count(*) FILTER (o.src_ip = l.src_ip) AS from_same, median(o.rate) FILTER (o.src_ip = l.src_ip) AS of_sender
+), usual AS (
+    SELECT l.run_id, l.job, l.src_ip, l.dst_ip, any_value(l.receivers > 1 OR l.senders > 1) AS is_shared,
+           CASE WHEN count(*) >= any_value(least_links) THEN median(o.rate) ELSE any_value(l.own_rate) END AS rate
     FROM links AS l
     JOIN links AS o
-      ON l.run_id = o.run_id AND l.job = o.job
+      ON l.run_id = o.run_id AND l.job = o.job AND l.receivers = o.receivers AND l.senders = o.senders
     CROSS JOIN thresholds
-    WHERE abs(o.step_bytes - l.step_bytes) <= as_much * l.step_bytes
+    WHERE abs(o.step_bytes - l.step_bytes) <= as_much * l.step_bytes AND o.rate > 0 AND l.rate > 0
     GROUP BY l.run_id, l.job, l.src_ip, l.dst_ip
-), usual AS (
-    SELECT run_id, job, src_ip, dst_ip,
-           CASE WHEN links < least_links THEN own_rate
-                ELSE least(of_all, CASE WHEN to_same >= least_links THEN of_receiver WHEN from_same >= least_links THEN of_sender END) END AS rate
-    FROM compared
-    CROSS JOIN thresholds
 ), paused AS (
     SELECT run_id, flow_id, window_start_ns, retransmitted_bytes,
            window_start_ns - lag(window_start_ns + window_ns) OVER (PARTITION BY run_id, flow_id ORDER BY window_start_ns) AS pause_ns
@@ -85,7 +78,7 @@ WITH thresholds AS (
     FROM stalls
     GROUP BY ALL
 )
-SELECT run_id, job, step, "position", src_ip, dst_ip, payload_bytes, edges.rate * 8 AS gbit_per_s, usual.rate * 8 AS usual_gbit_per_s,
+SELECT run_id, job, step, "position", src_ip, dst_ip, payload_bytes, edges.rate * 8 AS gbit_per_s, usual.rate * 8 AS usual_gbit_per_s, is_shared,
        payload_bytes / coalesce(edges.rate, usual.rate) / 1e6 AS sending_ms, sending_ms - payload_bytes / usual.rate / 1e6 AS excess_ms,
        retransmitted_bytes, coalesce(stalled_ms, 0) AS stalled_ms
 FROM edges

@@ -23,7 +23,7 @@
 -- A link's cost is excess_ms of edge_times (slow_link), or stalled_ms (loss). What is not seen: a cause that all hosts share, and one that
 -- is there in all steps of hosts of unlike roles.
 WITH thresholds AS (
-    SELECT 0.2 AS most_p, 0.6 AS least_explained, 0.3 AS most_elsewhere, 0.9 AS most_links, 0.75 AS least_of_link, 0.6 AS slow_part, 0.0002 AS least_again, 0.1 AS other_part
+    SELECT 0.2 AS most_p, 0.6 AS least_explained, 0.3 AS most_elsewhere, 0.9 AS most_links, 0.75 AS least_of_link, 0.8 AS slow_part, 0.6 AS slow_shared_part, 0.0002 AS least_again, 0.1 AS other_part
 ), degrees AS (
     SELECT run_id, job, "position", host_ip, count(DISTINCT peer_ip) AS partners
     FROM (SELECT DISTINCT run_id, job, "position", unnest([src_ip, dst_ip]) AS host_ip, unnest([dst_ip, src_ip]) AS peer_ip
@@ -130,12 +130,12 @@ WITH thresholds AS (
     GROUP BY run_id, host_ip
 ), speeds AS (
     SELECT run_id, job, host_ip, src_ip, dst_ip, sum(payload_bytes) AS payload_bytes, sum(payload_bytes) / sum(sending_ms) * 8 / 1e6 AS gbit_per_s,
-           any_value(usual_gbit_per_s) AS usual_gbit_per_s, coalesce(sum(retransmitted_bytes), 0) AS retransmitted_bytes
+           any_value(usual_gbit_per_s) AS usual_gbit_per_s, bool_or(is_shared) AS is_shared, coalesce(sum(retransmitted_bytes), 0) AS retransmitted_bytes
     FROM (SELECT *, unnest([src_ip, dst_ip]) AS host_ip FROM edge_times WHERE step > 0)
     GROUP BY ALL
 ), links AS (
     SELECT c.run_id, c.job, c.kind, sum(payload_bytes) AS payload_bytes, min(gbit_per_s) AS gbit_per_s,
-           arg_min(usual_gbit_per_s, gbit_per_s) AS usual_gbit_per_s, sum(retransmitted_bytes)::BIGINT AS retransmitted_bytes
+           arg_min(usual_gbit_per_s, gbit_per_s) AS usual_gbit_per_s, bool_or(is_shared) AS is_shared, sum(retransmitted_bytes)::BIGINT AS retransmitted_bytes
     FROM chosen AS c
     JOIN speeds AS s
       ON c.run_id = s.run_id AND c.job = s.job AND s.host_ip = coalesce(c.host_ip, s.src_ip) AND s.dst_ip = coalesce(c.peer_ip, s.dst_ip)
@@ -143,7 +143,7 @@ WITH thresholds AS (
     GROUP BY c.run_id, c.job, c.kind
 ), named AS (
     SELECT c.* REPLACE (CASE WHEN c.kind = 'slow_link' AND other_bytes > other_part * payload_bytes THEN 'background' ELSE c.kind END AS kind),
-           gbit_per_s, usual_gbit_per_s, retransmitted_bytes, payload_bytes, other_bytes, step_ms,
+           gbit_per_s, usual_gbit_per_s, is_shared, retransmitted_bytes, payload_bytes, other_bytes, step_ms,
            coalesce(a.label, c.host_ip) AS host, coalesce(b.label, c.peer_ip) AS peer,
            CASE WHEN peer IS NOT NULL THEN format('The link {} to {}', host, peer)
                 WHEN host IS NOT NULL THEN format('The links of {}', host) ELSE 'Most links' END AS link, CASE WHEN peer IS NULL THEN '' ELSE 's' END AS s
@@ -164,5 +164,5 @@ SELECT run_id, job, row_number() OVER (PARTITION BY run_id, job ORDER BY cost_ms
                     WHEN 'background' THEN format('; other traffic of {:.1f} MB shares a link', other_bytes / 1e6) ELSE '' END || '.' AS sentence
 FROM named
 WHERE CASE kind WHEN 'slow_host' THEN true WHEN 'loss' THEN retransmitted_bytes >= least_again * payload_bytes
-                ELSE gbit_per_s <= slow_part * usual_gbit_per_s END
+                ELSE gbit_per_s <= usual_gbit_per_s * CASE WHEN is_shared THEN slow_shared_part ELSE slow_part END END
 ORDER BY run_id, job, rank
