@@ -105,7 +105,7 @@ def test_findings_stand_on_the_first_screen(written: Path) -> None:
     summary = text[text.index('id="summary"') : text.index('id="chooser"')]
     found = re.findall(r'<dt><a href="#([\w-]+)">(.*?)</a></dt><dd>(.*?)</dd>', summary)
     assert [name for _, name, _ in found] == [
-        "Throughput", "Pattern", "Jobs", "Volume", "Communication", "Slowest worker", "Captures",
+        "Delays", "Throughput", "Pattern", "Jobs", "Volume", "Communication", "Slowest worker", "Captures",
     ]  # fmt: skip
     assert all(re.search(r"\d", sentence) or name == "Captures" for _, name, sentence in found), "each with its number"
     assert text.index("figure-run_throughput") < text.index("<h2>")

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: its length, its exchange, its workers, its layers."""
+"""Where the time of a step goes: what delays it, its length, its exchange, its workers, its layers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,18 @@ import polars as pl
 from ddnn_traces.report.chapters.volume import NO_SERVER, no_phases
 from ddnn_traces.report.charts import farhat, gao, wire
 from ddnn_traces.report.number_text import count, digits, number_of, percent, rate, size, span, words, yes_no
-from ddnn_traces.report.section import NO_FLOWS, NO_LOG, ROWS_AT_FIRST, Chapter, Column, Section, Source, numbers, texts
+from ddnn_traces.report.section import (
+    NO_FLOWS,
+    NO_JOB,
+    NO_LOG,
+    ROWS_AT_FIRST,
+    Chapter,
+    Column,
+    Section,
+    Source,
+    numbers,
+    texts,
+)
 from ddnn_traces.text import counted
 
 # of a run
@@ -23,6 +34,48 @@ _NO_LAYERS = "No simulated run has events of its layers: `ddnn-traces simulate -
 
 
 chapter = Chapter("steps", "Where steps go")
+
+
+@chapter.section(
+    "delays",
+    "What delays the steps",
+    Source("jobs"),
+    NO_JOB,
+    finding="Delays",
+    draws=(),
+)
+def delays(section: Section, jobs: pl.DataFrame) -> None:
+    found = section.rows(Source("verdicts"))
+    first = found.filter(pl.col("rank") == 1)
+    if found.is_empty():
+        section.headline = (
+            f"Nothing stands out in {counted(jobs.height, 'job')}: no host and no link alone costs 5% of a step. A "
+            "cause that all hosts share is not seen."
+        )
+        return
+    worst = found.sort("share_of_step", "run_id", "job", descending=[True, False, False]).row(0, named=True)
+    kinds = first.group_by("kind").len().sort("len", "kind", descending=[True, False])
+    where = f", in {worst['run_id']}" if jobs["run_id"].n_unique() > 1 else ""
+    said = ", ".join(f"{words(kind)} {number:,}" for kind, number in kinds.iter_rows())
+    section.headline = (
+        f"In {first.height:,} of {counted(jobs.height, 'job')} a host or a link costs 5% of a step or more ({said}). "
+        f"The costliest{where}: {worst['sentence']}"
+    )
+    columns = [
+        texts("run", "run_id"), numbers("job", "job", count), numbers("rank", "rank", count),
+        texts("finding", "sentence"), numbers("confidence", "confidence"),
+    ]  # fmt: skip
+    caption = (
+        "Hosts and links that alone cost 5% of a mean step or more, in each run by itself: its steps are not "
+        "independent, and other runs may differ. What all hosts share is not seen (docs/delays.md)."
+    )
+    section.table(
+        found.sort("share_of_step", "run_id", "job", "rank", descending=[True, False, False, False]),
+        columns,
+        caption,
+        Source("verdicts"),
+        noun="finding",
+    )
 
 
 @chapter.section(

@@ -1,4 +1,4 @@
-"""The first screen: what was captured, what delays its steps, and how fast the whole of each run was transmitted."""
+"""The first screen: what was captured, and how fast it was transmitted over the whole of each run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import polars as pl
 
 from ddnn_traces.report.charts import wire
-from ddnn_traces.report.number_text import count, number_of, percent, rate, size, span, words
-from ddnn_traces.report.section import NO_FLOWS, NO_JOB, Chapter, Results, Section, Source, numbers, texts
+from ddnn_traces.report.number_text import number_of, percent, rate, size, span
+from ddnn_traces.report.section import NO_FLOWS, Chapter, Results, Section, Source
 from ddnn_traces.text import counted
 
 #: Rows of the chart of all runs together, about; windows and pairs of a run, at most and at least.
@@ -40,48 +40,6 @@ def _duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.3g} s"
     return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"
-
-
-@chapter.section(
-    "delays",
-    "What delays the steps",
-    Source("jobs"),
-    NO_JOB,
-    finding="Delays",
-    draws=(),
-)
-def delays(section: Section, jobs: pl.DataFrame) -> None:
-    found = section.rows(Source("verdicts"))
-    first = found.filter(pl.col("rank") == 1)
-    if found.is_empty():
-        section.headline = (
-            f"Nothing stands out in {counted(jobs.height, 'job')}: no host and no link alone costs 5% of a step. A "
-            "cause that all hosts share is not seen."
-        )
-        return
-    worst = found.sort("share_of_step", "run_id", "job", descending=[True, False, False]).row(0, named=True)
-    kinds = first.group_by("kind").len().sort("len", "kind", descending=[True, False])
-    where = f", in {worst['run_id']}" if jobs["run_id"].n_unique() > 1 else ""
-    said = ", ".join(f"{words(kind)} {number:,}" for kind, number in kinds.iter_rows())
-    section.headline = (
-        f"In {first.height:,} of {counted(jobs.height, 'job')} a host or a link costs 5% of a step or more ({said}). "
-        f"The costliest{where}: {worst['sentence']}"
-    )
-    columns = [
-        texts("run", "run_id"), numbers("job", "job", count), numbers("rank", "rank", count),
-        texts("finding", "sentence"), numbers("confidence", "confidence"),
-    ]  # fmt: skip
-    caption = (
-        "Hosts and links that alone cost 5% of a mean step or more, in each run by itself: its steps are not "
-        "independent, and other runs may differ. What all hosts share is not seen (docs/delays.md)."
-    )
-    section.table(
-        found.sort("share_of_step", "run_id", "job", "rank", descending=[True, False, False, False]),
-        columns,
-        caption,
-        Source("verdicts"),
-        noun="finding",
-    )
 
 
 @chapter.section(
