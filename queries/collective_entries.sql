@@ -7,18 +7,18 @@
 -- column: position
 -- column: host_ip; address of the host
 -- column: free_ns ns since the epoch, UTC; its last data of the collectives before, sent or received; null in the first
--- column: entry_ns ns since the epoch, UTC; its first message behind that, of any size, on any connection of the job
+-- column: entry_ns ns since the epoch, UTC; its first message behind that, of any size, on any connection of the job; in the first collective the last one before its data
 -- column: own_ms ms; from free_ns to entry_ns: what the host itself did between the two collectives
 -- column: is_waiting; whether it had got data of this collective before it sent anything for it, as the inner hosts of a tree
 -- gloo's receivers first say that they are ready. Where a program sends nothing before it has got data, entry_ns is no more than
--- the time of its answer.
+-- the time of its answer. Before a job's first collective hosts open connections: these messages are no entry.
 WITH of_hosts AS MATERIALIZED (
     SELECT run_id, job, step, "position", host_ip, min(first_ns) FILTER (src_ip = host_ip) AS sent_ns,
            min(last_ns) FILTER (dst_ip = host_ip) AS got_ns, max(last_ns) AS last_ns
     FROM (SELECT *, unnest([src_ip, dst_ip]) AS host_ip FROM collective_transfers)
     GROUP BY ALL
 ), freed AS (
-    SELECT h.*, b.last_ns AS free_ns, coalesce(b.last_ns, 0) AS behind_ns
+    SELECT h.*, b.last_ns AS free_ns
     FROM of_hosts AS h
     ASOF LEFT JOIN of_hosts AS b
       ON h.run_id = b.run_id AND h.job = b.job AND h.host_ip = b.host_ip AND h.sent_ns > b.last_ns
@@ -31,11 +31,19 @@ WITH of_hosts AS MATERIALIZED (
     FROM messages
     JOIN own_flows USING (run_id, flow_id)
     JOIN flows USING (run_id, flow_id)
+), entered AS (
+    SELECT f.*, entry_ns
+    FROM freed AS f
+    ASOF JOIN written AS w
+      ON f.run_id = w.run_id AND f.job = w.job AND f.host_ip = w.host_ip AND f.free_ns < w.entry_ns
+    UNION ALL
+    SELECT f.*, coalesce(entry_ns, sent_ns)
+    FROM (FROM freed WHERE free_ns IS NULL AND sent_ns IS NOT NULL) AS f
+    ASOF LEFT JOIN written AS w
+      ON f.run_id = w.run_id AND f.job = w.job AND f.host_ip = w.host_ip AND f.sent_ns > w.entry_ns
 )
-SELECT f.run_id, f.job, f.step, f."position", f.host_ip, free_ns, entry_ns, (entry_ns - free_ns) / 1e6 AS own_ms,
+SELECT run_id, job, step, "position", host_ip, free_ns, entry_ns, (entry_ns - free_ns) / 1e6 AS own_ms,
        coalesce(got_ns < entry_ns, false) AS is_waiting
-FROM freed AS f
-ASOF JOIN written AS w
-  ON f.run_id = w.run_id AND f.job = w.job AND f.host_ip = w.host_ip AND f.behind_ns < w.entry_ns
-WHERE entry_ns <= f.last_ns
-ORDER BY f.run_id, f.job, f.step, f."position", f.host_ip
+FROM entered
+WHERE entry_ns <= last_ns
+ORDER BY run_id, job, step, "position", host_ip
