@@ -40,6 +40,8 @@ ROLES = ("worker", "parameter_server", "chief", "other")
 
 #: Columns of `runs` that ingest fills in by itself.
 _NOT_METADATA = ("run_id", "clock_offset_ns")
+#: Values of the column fault_kind.
+FAULT_KINDS = ("none", "slow_host", "slow_link", "delay", "loss", "background", "receiver", "congestion")
 #: Values of the column source; the default is capture.
 SOURCES = ("capture", "testbed", "simulation", "ns3", "synthetic")
 _ABOVE_0 = "above 0; leave it out where it is not known"
@@ -49,6 +51,7 @@ _ALLOWED = {
     "model_params": _ABOVE_0, "model_bytes": _ABOVE_0, "model_size_mb": _ABOVE_0, "batch_size": _ABOVE_0,
     "workers": _ABOVE_0, "epochs": _ABOVE_0, "planned_steps": _ABOVE_0, "bandwidth_mbit": _ABOVE_0,
     "burst_bytes": _NOT_BELOW_0, "delay_ms": _NOT_BELOW_0, "rank": _NOT_BELOW_0, "ring_position": _NOT_BELOW_0,
+    "fault_strength": _NOT_BELOW_0, "fault_from_step": _NOT_BELOW_0, "fault_to_step": _NOT_BELOW_0,
     "loss_pct": "0 to 100",
 }  # fmt: skip
 
@@ -124,9 +127,10 @@ def read_metadata(folder: Path | None, rows: tuple[Path, Sequence[str]] | None =
         fields["topology"] = _TOPOLOGY_WORDS.get(fields["topology"].lower(), fields["topology"])
     if "model_size_mb" not in fields and (size := nominal_size_mb(fields.get("model"))) is not None:
         fields["model_size_mb"] = size
-    if (source := fields.get("source")) not in (None, *SOURCES):
-        where = folder or (rows and rows[0] / "runs.csv")
-        raise MetadataError(f"{where}: source = {shown(source)} of the run; it is one of {', '.join(SOURCES)}")
+    for field_name, words in (("source", SOURCES), ("fault_kind", FAULT_KINDS)):
+        if (word := fields.get(field_name)) not in (None, *words):
+            where = folder or (rows and rows[0] / "runs.csv")
+            raise MetadataError(f"{where}: {field_name} = {shown(word)} of the run; it is one of {', '.join(words)}")
     return RunMetadata(fields, hosts)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from ddnn_traces.errors import TestbedError, UsageError
 from ddnn_traces.testbed.delay_line import delay_line
 from ddnn_traces.testbed.hosts import Host, output
-from ddnn_traces.testbed.matrix import Job, Link, Matrix, Run, Tolerance
+from ddnn_traces.testbed.matrix import Fault, Job, Link, Matrix, Run, Tolerance
 from ddnn_traces.testbed.network import SWITCH, call, join, namespaces, plug_in, port_of
 
 #: Of the bucket: a whole 64 KB frame fits into it.
@@ -31,25 +31,30 @@ _RATE_TRIES = 3
 
 
 @contextlib.contextmanager
-def links(run: Run, hosts: list[Host]) -> Iterator[dict[str, Any]]:
+def links(run: Run, hosts: list[Host]) -> Iterator[tuple[dict[str, Any], Any]]:
     """Join the hosts of a run by its links; yields what makes each condition, at the end also the delay line's counts.
 
-    Raises TestbedError.
+    Beside it, where the run has a fault of a delay, the ways of the delay line that are slow. Raises TestbedError.
     """
-    link, offload = run.link, run.capture.offload
+    link, offload, fault = run.link, run.capture.offload, run.fault
     made: dict[str, Any] = {"rate": link.shaper} if link.rate_mbit else {}
-    netem = bool(link.delay_ms or link.loss_pct) and has_netem()
+    extra_ms = fault.strength if fault and fault.kind == "delay" else 0.0
+    netem = bool(link.delay_ms or link.loss_pct) and not extra_ms and has_netem()
+    slow = None
     with contextlib.ExitStack() as undo:
-        if link.delay_ms and not netem:
+        if extra_ms or (link.delay_ms and not netem):
             labels = [host.label for host in hosts]
             made["delay"] = "delay line"
-            made["delay_line"] = undo.enter_context(delay_line(labels, link.delay_ms, offload))
+            line = delay_line(labels, link.delay_ms, offload, extra_ms)
+            made["delay_line"], slow = undo.enter_context(line)
             for number, host in enumerate(hosts):
                 plug_in(number, host, offload)
         else:
             join(hosts, offload)
         for number, host in enumerate(hosts):
-            for words in shaping("eth0", link, netem=False):
+            apart = fault is not None and _apart(fault, hosts, host)
+            words_of = halved("eth0", link, apart) if apart else shaping("eth0", link, netem=False)
+            for words in words_of:
                 call("tc", "-n", host.label, *words, module=f"sch_{link.shaper}")
             for words in shaping(port_of(number), link, netem):
                 call("tc", "-n", SWITCH, *words)
@@ -59,7 +64,40 @@ def links(run: Run, hosts: list[Host]) -> Iterator[dict[str, Any]]:
         elif link.loss_pct:
             _drop(link.loss_pct)
             made["loss"] = "nftables numgen"
-        yield made
+        yield made, slow
+
+
+def _apart(fault: Fault, hosts: Sequence[Host], host: Host) -> str:
+    """Address to which this host's frames can be slowed alone; empty: none."""
+    if fault.kind != "slow_link" or not fault.peer:
+        return ""
+    ways = {"out": [(fault.host, fault.peer)], "in": [(fault.peer, fault.host)]}
+    ways["both"] = ways["out"] + ways["in"]
+    to = dict(ways[fault.direction]).get(host.label)
+    return next((other.address for other in hosts if other.label == to), "")
+
+
+#: Of a host's frames to one other, which `halved` keeps apart.
+APART = "1:2"
+
+
+def halved(interface: str, link: Link, address: str) -> list[list[str]]:
+    """Words after `tc` that shape one end of a link by htb, where frames to one address are a class of their own."""
+    add = ["add", "dev", interface]
+    rate = link.rate_mbit or 0.0
+    whole = ["rate", f"{rate:g}mbit", "burst", str(BURST_BYTES)]
+    return [
+        ["qdisc", *add, "root", "handle", "1:", "htb", "default", "1"],
+        ["class", *add, "parent", "1:", "classid", "1:9", "htb", *whole],
+        *(["class", *add, *part_of_rate(name, rate / 2, rate)] for name in ("1:1", APART)),
+        ["filter", *add, *["parent", "1:", "protocol", "ip", "u32", "match", "ip", "dst"], address, "flowid", APART],
+    ]
+
+
+def part_of_rate(name: str, rate_mbit: float, most_mbit: float) -> list[str]:
+    """The class of a part of `halved`: what it has in any case, and what it has while the other is silent."""
+    rates = ["rate", f"{rate_mbit:g}mbit", "ceil", f"{most_mbit:g}mbit"]
+    return ["parent", "1:9", "classid", name, "htb", *rates, "burst", str(BURST_BYTES), "cburst", str(BURST_BYTES)]
 
 
 def shaping(interface: str, link: Link, netem: bool) -> list[list[str]]:

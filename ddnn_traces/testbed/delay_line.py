@@ -2,9 +2,10 @@
 
 The two ends of each host's link are TAP devices: eth0 in the host's namespace, portN in the switch's. This program
 moves frames from one to the other; those from the switch to the host wait for the delay, so each way between two hosts
-has it once. Frames are moved with their virtio_net header, so that one of 64 KB (TSO) stays one.
+has it once. Frames are moved with their virtio_net header, so that one of 64 KB (TSO) stays one. Ways that a fault has
+made slow wait for a longer one.
 
-    python -m ddnn_traces.testbed delay-line DELAY_MS OFFLOAD HOST ...
+    python -m ddnn_traces.testbed delay-line DELAY_MS EXTRA_MS OFFLOAD SLOW HOST ...
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import contextlib
 import ctypes
 import fcntl
 import json
+import mmap
 import os
 import struct
 import subprocess
@@ -30,6 +32,8 @@ _TUNSETIFF, _TUNSETOFFLOAD = 0x400454CA, 0x400454D0
 _IFF_TAP, _IFF_NO_PI, _IFF_VNET_HDR = 0x0002, 0x1000, 0x4000
 _CHECKSUM, _TSO4, _TSO6 = 0x01, 0x02, 0x04
 _CLONE_NEWNET = 0x40000000
+#: Where a frame has the last byte of the address that sent it, behind virtio_net's header: a host's number, from 1.
+_SOURCE = 10 + 11
 #: The longest frame: 64 KB, Ethernet and virtio_net headers.
 _FRAME_BYTES = 65_536 + 128
 #: Bytes and frames on their way to a host at most: 1 Gbit/s for half a second.
@@ -39,29 +43,46 @@ _REAL_TIME = 10
 
 
 @contextlib.contextmanager
-def delay_line(hosts: Sequence[str], delay_ms: float, offload: bool) -> Iterator[dict[str, Any]]:
+def delay_line(
+    hosts: Sequence[str], delay_ms: float, offload: bool, extra_ms: float = 0.0
+) -> Iterator[tuple[dict[str, Any], Any]]:
     """Make eth0 of each host and its port of the switch, with a delay between them.
 
     hosts: names of their namespaces. Yields its scheduling, and at the end the frames moved, and dropped because too
-    many were on their way; these are missing where it has failed. Raises TestbedError where it cannot be made.
+    many were on their way; these are missing where it has failed. Beside it slow[to, from], by the hosts' places: ways
+    in which it is set to 1 have extra_ms more. Raises TestbedError where it cannot be made.
     """
-    command = [sys.executable, "-m", "ddnn_traces.testbed", "delay-line", str(delay_ms), str(int(offload)), *hosts]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    shared = os.memfd_create("slow")
+    os.ftruncate(shared, len(hosts) ** 2)
+    words = [str(delay_ms), str(extra_ms), str(int(offload)), str(shared), *hosts]
+    command = [sys.executable, "-m", "ddnn_traces.testbed", "delay-line", *words]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "pass_fds": (shared,)}
+    with subprocess.Popen(command, **pipes, text=True) as process:  # type: ignore[call-overload]
+        slow = _ways(shared, len(hosts))
         assert process.stdin is not None and process.stdout is not None
         line = process.stdout.readline()
         if not line:
             raise TestbedError("the delay line did not start, its message is above; without /dev/net/tun: modprobe tun")
         facts: dict[str, Any] = json.loads(line)
         try:
-            yield facts
+            yield facts, slow
         finally:
             process.stdin.close()  # its order to end
             facts |= json.loads(process.stdout.readline() or "{}")
 
 
+def _ways(shared: int, hosts: int) -> Any:
+    """What ways are slow, in memory of both processes; its descriptor is closed."""
+    ways = np.frombuffer(mmap.mmap(shared, hosts**2), np.uint8).reshape(hosts, hosts)
+    os.close(shared)
+    return ways
+
+
 def main(arguments: Sequence[str]) -> None:
     """Entry point: make the devices, say so, move frames until standard input ends, print the counts."""
-    delay_ms, offload, hosts = float(arguments[0]), arguments[1] == "1", arguments[2:]
+    delays_ns = np.array([float(arguments[0]), float(arguments[0]) + float(arguments[1])]) * 1e6
+    offload, hosts = arguments[2] == "1", arguments[4:]
+    slow = _ways(int(arguments[3]), len(hosts))
     here = os.open("/proc/self/ns/net", os.O_RDONLY)
     ends = []
     for number, host in enumerate(hosts):
@@ -74,7 +95,7 @@ def main(arguments: Sequence[str]) -> None:
     move = _compiled()
     scheduling = _real_time()
     print(json.dumps({"scheduling": scheduling}), flush=True)
-    counts = move(np.array(ends, np.int32), np.int64(delay_ms * 1e6))
+    counts = move(np.array(ends, np.int32), delays_ns.astype(np.int64), slow)
     with contextlib.suppress(BrokenPipeError):  # the one who asked may have been killed
         print(json.dumps({"moved": int(counts[0]), "dropped": int(counts[1])}), flush=True)
 
@@ -125,16 +146,19 @@ def _compiled() -> Any:
         clock(1, cell.ctypes.data)  # CLOCK_MONOTONIC
         return cell[0] * 1_000_000_000 + cell[1]
 
-    @numba.njit("int64[::1](int32[::1], int64)")
-    def move(ends: Any, delay_ns: Any) -> Any:
-        """ends: descriptors of eth0 and port of each host in turn. Returns frames moved, and dropped for lack of
-        space."""
+    @numba.njit("int64[::1](int32[::1], int64[::1], uint8[:, ::1])")
+    def move(ends: Any, delays_ns: Any, slow: Any) -> Any:
+        """ends: descriptors of eth0 and port of each host in turn; delays_ns: of a way, and of a slow one. Returns
+        frames moved, and dropped for lack of space. Each host has a queue of each delay, whose frames are due in order.
+        """
         hosts = len(ends) // 2
-        waiting = np.empty((hosts, _WAITING_BYTES), np.uint8)
-        due = np.empty((hosts, _WAITING_FRAMES), np.int64)
-        place = np.empty((hosts, _WAITING_FRAMES), np.int64)
-        size = np.empty((hosts, _WAITING_FRAMES), np.int64)
-        head, tail, free = np.zeros(hosts, np.int64), np.zeros(hosts, np.int64), np.zeros(hosts, np.int64)
+        kinds = 2 if delays_ns[1] > delays_ns[0] else 1
+        queues = hosts * kinds
+        waiting = np.empty((queues, _WAITING_BYTES), np.uint8)
+        due = np.empty((queues, _WAITING_FRAMES), np.int64)
+        place = np.empty((queues, _WAITING_FRAMES), np.int64)
+        size = np.empty((queues, _WAITING_FRAMES), np.int64)
+        head, tail, free = np.zeros(queues, np.int64), np.zeros(queues, np.int64), np.zeros(queues, np.int64)
         frame, cell, wait = np.empty(_FRAME_BYTES, np.uint8), np.empty(2, np.int64), np.empty(2, np.int64)
         # struct pollfd: descriptor, and the events asked for and found in one word (POLLIN is 1)
         polled = np.zeros((len(ends) + 1, 2), np.int32)
@@ -144,15 +168,15 @@ def _compiled() -> Any:
         while True:
             now = now_ns(cell)
             next_due = now + 1_000_000_000
-            for h in range(hosts):
-                while head[h] < tail[h]:
-                    slot = head[h] % _WAITING_FRAMES
-                    if due[h, slot] > now:
-                        next_due = min(next_due, due[h, slot])
+            for q in range(queues):
+                while head[q] < tail[q]:
+                    slot = head[q] % _WAITING_FRAMES
+                    if due[q, slot] > now:
+                        next_due = min(next_due, due[q, slot])
                         break
-                    sent = write(ends[2 * h], waiting[h, place[h, slot] :].ctypes.data, size[h, slot])
+                    sent = write(ends[2 * (q // kinds)], waiting[q, place[q, slot] :].ctypes.data, size[q, slot])
                     counts[0 if sent >= 0 else 1] += 1
-                    head[h] += 1
+                    head[q] += 1
             wait[0], wait[1] = (next_due - now) // 1_000_000_000, (next_due - now) % 1_000_000_000
             for i in range(len(ends) + 1):
                 polled[i, 1] = 1
@@ -165,30 +189,28 @@ def _compiled() -> Any:
                     continue
                 h = i // 2
                 for _ in range(64):
+                    got = read(ends[i], frame.ctypes.data, _FRAME_BYTES)
+                    if got <= 0:
+                        break
                     if i % 2 == 0:  # from the host: on at once
-                        got = read(ends[i], frame.ctypes.data, _FRAME_BYTES)
-                        if got <= 0:
-                            break
                         sent = write(ends[i + 1], frame.ctypes.data, got)
                         counts[0 if sent >= 0 else 1] += 1
                         continue
-                    begin = free[h] if free[h] + _FRAME_BYTES <= _WAITING_BYTES else 0
-                    full = tail[h] - head[h] == _WAITING_FRAMES
-                    if head[h] < tail[h]:
-                        oldest = place[h, head[h] % _WAITING_FRAMES]
+                    source = np.int64(frame[_SOURCE]) - 1
+                    kind = int(slow[h, source]) if kinds == 2 and 0 <= source < hosts else 0
+                    q = h * kinds + kind
+                    begin = free[q] if free[q] + _FRAME_BYTES <= _WAITING_BYTES else 0
+                    full = tail[q] - head[q] == _WAITING_FRAMES
+                    if head[q] < tail[q]:
+                        oldest = place[q, head[q] % _WAITING_FRAMES]
                         full |= begin <= oldest < begin + _FRAME_BYTES
                     if full:
-                        got = read(ends[i], frame.ctypes.data, _FRAME_BYTES)
-                        if got <= 0:
-                            break
                         counts[1] += 1
                         continue
-                    got = read(ends[i], waiting[h, begin:].ctypes.data, _FRAME_BYTES)
-                    if got <= 0:
-                        break
-                    slot = tail[h] % _WAITING_FRAMES
-                    due[h, slot], place[h, slot], size[h, slot] = now + delay_ns, begin, got
-                    tail[h] += 1
-                    free[h] = begin + got
+                    waiting[q, begin : begin + got] = frame[:got]
+                    slot = tail[q] % _WAITING_FRAMES
+                    due[q, slot], place[q, slot], size[q, slot] = now + delays_ns[kind], begin, got
+                    tail[q] += 1
+                    free[q] = begin + got
 
     return move

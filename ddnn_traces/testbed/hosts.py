@@ -87,7 +87,7 @@ class Host:
         return (
             _REMOTE_FOLDER
             if self.remote
-            else re.escape(f"{Path(self.folder).parent}/") + r"((worker|ps|chief)-\d+|checkpoints)"
+            else re.escape(f"{Path(self.folder).parent}/") + r"((worker|ps|chief|other)-\d+|checkpoints)"
         )
 
     def results(self, job: str) -> str:
@@ -187,6 +187,19 @@ def remove_left_on(entries: Sequence[Machine]) -> list[str]:
         if found:
             lines.append(f"{entry.ssh}: removed {counted(len(found.splitlines()), 'folder')} of earlier runs")
     return lines
+
+
+def most_steps(hosts: Sequence[Host]) -> tuple[Path | None, int]:
+    """The log of most steps of namespaces' hosts, the first of several, and how many these are."""
+    counts = [
+        (log.read_text().count("\nbatch,"), log)
+        for host in hosts
+        for log in sorted(Path(host.results("")).glob("train_history-*.log"))
+    ]
+    if not counts:
+        return None, 0
+    most = max(count for count, _ in counts)
+    return next(log for count, log in counts if count == most), most
 
 
 def address_of(number: int) -> str:

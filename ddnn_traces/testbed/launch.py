@@ -1,6 +1,6 @@
-"""Training programs on the hosts of a run: started, waited for, ended; killed on purpose where the run has a fault.
+"""Training programs on the hosts of a run: started, waited for, ended; killed on purpose where the run says so.
 
-Faults are on network namespaces of this machine only, whose files are all here. docs/testbed.md explains them.
+Faults are in network namespaces of this machine only, whose files are all here. docs/testbed.md explains them.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ddnn_traces.testbed.hosts import SCRATCH, Host, free_port, last_lines
-from ddnn_traces.testbed.matrix import Fault, Job, Run
+from ddnn_traces.testbed import faults
+from ddnn_traces.testbed.hosts import SCRATCH, Host, free_port, last_lines, most_steps
+from ddnn_traces.testbed.matrix import Job, Kill, Run
 from ddnn_traces.testbed.programs.program_list import mca_settings, nccl_settings
 
-#: Seconds between two looks at the logs of a run with a fault.
-_LOOK_S = 0.05
+#: Seconds between two looks at the logs of a run in which something is killed, or slowed.
+_LOOK_S, _FAULT_LOOK_S = 0.05, 0.01
 
 
 @dataclass
 class Watch:
-    """Kills what a run's fault names after its step, and tells when the training stands still after that.
+    """Kills what a run names after its step, and tells when the training stands still after that.
 
     host_pid: of the command that lasts on the host to be killed. facts: for run.toml.
     """
 
-    fault: Fault
+    kill: Kill
     hosts: Sequence[Host]
     host_pid: int
     facts: dict[str, Any] = field(default_factory=dict)
@@ -47,16 +48,16 @@ class Watch:
 
     def look(self) -> str | None:
         """Kill, once it is time; afterwards why the training is given up, or None while it goes on."""
-        log, steps = _most_steps(self.hosts)
+        log, steps = most_steps(self.hosts)
         if steps > self._steps:
             self._steps, self._progress_s = steps, time.monotonic()
-        if log is None or steps <= self.fault.step:
+        if log is None or steps <= self.kill.step:
             return None
         if not self.has_killed:
             self._kill(log)
             return None
-        if time.monotonic() - self._progress_s > self.fault.patience_s:
-            return f"no step for {self.fault.patience_s:g} s after {self.fault.kill} was killed"
+        if time.monotonic() - self._progress_s > self.kill.patience_s:
+            return f"no step for {self.kill.patience_s:g} s after {self.kill.kill} was killed"
         return None
 
     def _kill(self, log: Path) -> None:
@@ -64,17 +65,17 @@ class Watch:
         parents = {parent for _, parent in processes}
         training = [pid for pid, _ in processes if pid not in parents]
         now = time.time()
-        for pid in training if self.fault.what == "process" else [pid for pid, _ in processes]:
+        for pid in training if self.kill.what == "process" else [pid for pid, _ in processes]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        record(log, self._steps, f"{self.fault.what}_killed", self.fault.kill, now)
+        record(log, self._steps, f"{self.kill.what}_killed", self.kill.kill, now)
         self._progress_s = time.monotonic()
-        self.facts = {"kill": self.fault.kill, "what": self.fault.what, "after_step": self.fault.step, "killed_s": now}
+        self.facts = {"kill": self.kill.kill, "what": self.kill.what, "after_step": self.kill.step, "killed_s": now}
 
 
 def record_restart(hosts: Sequence[Host]) -> None:
     """An event of the testbed's in the log of a host: all processes are started again."""
-    log, steps = _most_steps(hosts)
+    log, steps = most_steps(hosts)
     if log is not None:
         record(log, steps, "restart", "all", time.time())
 
@@ -84,19 +85,6 @@ def record(log: Path, step: int, kind: str, name: str, now: float) -> None:
     events = log.with_name(log.name.replace("train_history-", "events-").replace(".log", ".csv"))
     with events.open("a") as file:
         file.write(f"{step},{kind},{name},{now:.9f},{now:.9f},\n")
-
-
-def _most_steps(hosts: Sequence[Host]) -> tuple[Path | None, int]:
-    """The log of most steps, the first of several, and how many these are."""
-    counts = [
-        (log.read_text().count("\nbatch,"), log)
-        for host in hosts
-        for log in sorted(Path(host.results("")).glob("train_history-*.log"))
-    ]
-    if not counts:
-        return None, 0
-    most = max(count for count, _ in counts)
-    return next(log for count, log in counts if count == most), most
 
 
 def _below(pid: int) -> list[tuple[int, int]]:
@@ -153,35 +141,37 @@ class _Process:
 
 @dataclass(frozen=True)
 class Trained:
-    """What became of a training. problems: none where it was as asked for; fault: what was killed and what followed."""
+    """What became of a training. problems: none where it was as asked for; killed: what was, and what followed."""
 
     problems: list[str]
     commands: list[str]
-    fault: dict[str, Any] | None = None
+    killed: dict[str, Any] | None = None
 
 
-def train(run: Run, hosts: Sequence[Host], folder: Path, pythons: Mapping[str, str]) -> Trained:
-    """Train all jobs of a run to their end; what programs print goes to folder.
+def train(
+    run: Run, hosts: Sequence[Host], folder: Path, pythons: Mapping[str, str], fault: faults.Watch | None = None
+) -> Trained:
+    """Train all jobs of a run to their end; what programs print goes to folder. fault: what slows it.
 
-    With a fault the training may end early, which is a result, or be started again.
+    Where something is killed the training may end early, which is a result, or be started again.
     """
     for job in run.jobs:
         for host in hosts if job.profile else ():
             host.write(f"{host.folder}/programs/profiles/{job.model}.csv", Path(job.profile).read_text())
-    with _all_started(run, hosts, folder, pythons) as processes:
+    with _all_started(run, hosts, folder, pythons, fault) as processes:
         watch = _watch(run, hosts, processes)
-        problem = _wait(processes, run, watch)
+        problem = _wait(processes, run, watch, fault)
     commands = [process.shown for process in processes]
     if watch is None or not watch.has_killed:
         return Trained([problem] if problem else [], commands)
     others = _without_folders(problem or "went on to the end", folder.parent)
-    fault = {**watch.facts, "others": others, "restarted": False}
-    if problem and run.fault and run.fault.restart:
+    killed = {**watch.facts, "others": others, "restarted": False}
+    if problem and run.kill and run.kill.restart:
         record_restart(hosts)
         with _all_started(run, hosts, folder, pythons) as processes:
             problem = _wait(processes, run, None)
-        return Trained([problem] if problem else [], commands, fault | {"restarted": True})
-    return Trained([], commands, fault)
+        return Trained([problem] if problem else [], commands, killed | {"restarted": True})
+    return Trained([], commands, killed)
 
 
 def _without_folders(message: str, folder: Path) -> str:
@@ -190,22 +180,25 @@ def _without_folders(message: str, folder: Path) -> str:
 
 
 @contextlib.contextmanager
-def _all_started(run: Run, hosts: Sequence[Host], folder: Path, pythons: Mapping[str, str]) -> Iterator[list[_Process]]:
+def _all_started(
+    run: Run, hosts: Sequence[Host], folder: Path, pythons: Mapping[str, str], fault: faults.Watch | None = None
+) -> Iterator[list[_Process]]:
     with contextlib.ExitStack() as undo:
         processes = []
         for number, job in enumerate(run.jobs):
             for who, host, command, lasting in _commands(run, job, number, hosts, folder, pythons):
                 log = folder / f"{who}-program.txt"
-                popen = undo.enter_context(_started(host.attended(command), log))
+                prefix = fault.prefix if fault and fault.fault.host == host.label else []
+                popen = undo.enter_context(_started([*prefix, *host.attended(command)], log))
                 processes.append(_Process(who, host, host.shown(command), log, popen, lasting))
         yield processes
 
 
 def _watch(run: Run, hosts: Sequence[Host], processes: Sequence[_Process]) -> Watch | None:
-    if run.fault is None:
+    if run.kill is None:
         return None
-    (pid,) = (process.popen.pid for process in processes if process.host.label == run.fault.kill)
-    return Watch(run.fault, hosts, pid)
+    (pid,) = (process.popen.pid for process in processes if process.host.label == run.kill.kill)
+    return Watch(run.kill, hosts, pid)
 
 
 @contextlib.contextmanager
@@ -223,11 +216,14 @@ def _started(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]
                 process.kill()
 
 
-def _wait(processes: Sequence[_Process], run: Run, watch: Watch | None) -> str | None:
+def _wait(
+    processes: Sequence[_Process], run: Run, watch: Watch | None, fault: faults.Watch | None = None
+) -> str | None:
     """Wait until all that end have ended, one has failed, or the time is up. Returns what is wrong, or None.
 
-    What a fault kills does not fail by that; when no other is left that ends by itself, the training is over.
+    What is killed does not fail by that; when no other is left that ends by itself, the training is over.
     """
+    look_s = _FAULT_LOOK_S if fault else _LOOK_S if watch else float("inf")
     limit = run.time_limit_s
     timeout_s = run.timeout_s if limit is None else limit
     end = time.monotonic() + timeout_s
@@ -240,11 +236,11 @@ def _wait(processes: Sequence[_Process], run: Run, watch: Watch | None) -> str |
             waiting[descriptor] = process
         while any(not process.lasting for process in waiting.values()):
             left_s = max(0, end - time.monotonic())
-            for descriptor, _ in poll.poll(1000 * (min(left_s, _LOOK_S) if watch else left_s)):
+            for descriptor, _ in poll.poll(1000 * min(left_s, look_s)):
                 poll.unregister(descriptor)
                 process = waiting.pop(descriptor)
                 process.popen.wait()
-                if watch and watch.has_killed and process.host.label == watch.fault.kill:
+                if watch and watch.has_killed and process.host.label == watch.kill.kill:
                     # torchrun starts what was killed again, and then ends well
                     if process.popen.returncode and all(other.lasting for other in waiting.values()):
                         return f"{process.who} was killed, and no other process trains"
@@ -252,6 +248,8 @@ def _wait(processes: Sequence[_Process], run: Run, watch: Watch | None) -> str |
                     return problem
             if watch and (problem := watch.look()):
                 return problem
+            if fault:
+                fault.look()
             if time.monotonic() >= end and waiting:
                 if limit is not None:
                     return None
@@ -283,6 +281,7 @@ def _commands(
         return
     for rank, host in enumerate(hosts):
         settings = {"RANK": str(rank), "LABEL": host.label, "GLOO_SOCKET_IFNAME": host.interface}
+        settings |= faults.sleeping(run.fault, host)
         settings |= nccl_settings(job.options, host.label, host.interface) if job.kind.launcher == "nccl" else {}
         variables = [f"{name}={value}" for name, value in (shared | settings).items()]
         program = [
@@ -358,7 +357,7 @@ def _mpirun(
     options = [word for name, value in settings.items() for word in ("--mca", name, value)]
     programs: list[str] = []
     for host in hosts:
-        variables = {**shared, "PYTHONPATH": host.folder, "LABEL": host.label}
+        variables = {**shared, "PYTHONPATH": host.folder, "LABEL": host.label, **faults.sleeping(run.fault, host)}
         exported = [word for name, value in variables.items() for word in ("-x", f"{name}={value}")]
         words = ["-np", "1", "--host", f"{host.address}:1", *exported, _python(host, job, pythons), *arguments]
         programs += [*([":"] if programs else []), *words, "--out", host.results(run.folder_of(job))]

@@ -78,7 +78,7 @@ class Background:
 
 
 @dataclass(frozen=True)
-class Fault:
+class Kill:
     """What is killed (SIGKILL) when `step` has ended: the training process of the host `kill`, or all on that host.
 
     restart: all processes are started again where the others end too, or do no step for patience_s.
@@ -89,6 +89,49 @@ class Fault:
     what: str = "process"
     restart: bool = True
     patience_s: float = 90.0
+
+
+#: What a fault makes slow, by its kind: the word of a diagnosis, and what strength is, with its range.
+FAULTS: Mapping[str, tuple[str, str, tuple[float, float]]] = {
+    "slow_host": ("slow_host", "ms of sleep a step", (0.1, 60_000)),
+    "pause": ("slow_host", "ms of sleep in each step whose number `every` divides", (0.1, 60_000)),
+    "growing": ("slow_host", "ms of sleep more in each step", (0.1, 60_000)),
+    "late_start": ("slow_host", "ms of sleep in the first step", (0.1, 60_000)),
+    "cpu_quota": ("slow_host", "percent of a CPU", (1, 100)),
+    "slow_link": ("slow_link", "Mbit/s", (0.1, 400_000)),
+    "delay": ("delay", "ms one way", (0.01, _MOST_DELAY_MS)),
+    "loss": ("loss", "percent of the frames", (0.001, 100)),
+    "background": ("background", "Mbit/s of UDP payload", (0.1, 100_000)),
+    "incast": ("congestion", "senders of a burst at the same time", (1, 16)),
+    "small_buffer": ("receiver", "KiB of a socket's receive buffer", (2, 65_536)),
+}
+#: Kinds that a program makes itself, at the start of a step; those of a whole run; those that may be of one peer only.
+SLEEPS = ("slow_host", "pause", "growing", "late_start")
+_WHOLE_RUN = ("late_start", "small_buffer")
+_OF_A_PEER = ("slow_link", "delay", "loss", "background")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What slows a run without killing: at one host, or on its link; with a peer only between the two.
+
+    direction of a link: out of the host, in, or both. It lasts from the start of from_step to the end of to_step; None:
+    from before the first step, or to the end. every: of pause.
+    """
+
+    kind: str
+    host: str = "worker-2"
+    peer: str | None = None
+    direction: str = "both"
+    strength: float = 0.0
+    from_step: int | None = None
+    to_step: int | None = None
+    every: int = 5
+
+    @property
+    def diagnosis(self) -> str:
+        """The word for it in runs.fault_kind, which a diagnosis has, too."""
+        return FAULTS[self.kind][0]
 
 
 @dataclass(frozen=True)
@@ -132,6 +175,7 @@ class Run:
     capture: Capturing = Capturing()
     tolerance: Tolerance = Tolerance()
     background: Background | None = None
+    kill: Kill | None = None
     fault: Fault | None = None
     timeout_s: float = 300.0
     time_limit_s: float | None = None
@@ -146,6 +190,14 @@ class Run:
         workers = [f"worker-{number}" for number in range(1, self.workers + 1)]
         servers = [f"ps-{number}" for number in range(1, self.servers + 1)]
         return (*workers, *servers, *(["chief-1"] if any(job.kind.chief for job in self.jobs) else []))
+
+    @property
+    def bystanders(self) -> tuple[str, ...]:
+        """Labels of hosts that do not train: they send what a fault adds to a host's link."""
+        if self.fault is None or self.fault.peer or self.fault.kind not in ("background", "incast"):
+            return ()
+        count = int(self.fault.strength) if self.fault.kind == "incast" else 1
+        return tuple(f"other-{number}" for number in range(1, count + 1))
 
 
 @dataclass(frozen=True)
@@ -179,17 +231,17 @@ _ALLOWED: dict[str, Any] = {
     "seed": (0, 1 << 31), "workers": (1, MOST_HOSTS), "servers": (0, MOST_HOSTS), "repeat": (1, 1000),
     "timeout_s": (1, 1e6), "time_limit_s": (1, 1e6), "rate_mbit": (0.1, 400_000),
     "delay_ms": (0, 10_000), "loss_pct": (0, 100),
-    "shaper": ("tbf", "htb"), "direction": ("out", "both"), "snaplen": (54, 262_144), "rate_pct": (0, 100),
-    "delay_pct": (0, 100), "kind": ("constant", "replay"),
+    "shaper": ("tbf", "htb"), "Capturing.direction": ("out", "both"), "snaplen": (54, 262_144), "rate_pct": (0, 100),
+    "delay_pct": (0, 100), "Background.kind": ("constant", "replay"), "Fault.kind": tuple(FAULTS),
+    "Fault.direction": ("both", "out", "in"),
     "protocol": ("udp", "tcp"), "what": ("process", "host"), "step": (0, 1 << 20), "patience_s": (1, 1e6),
+    "from_step": (0, 1 << 20), "to_step": (0, 1 << 20), "every": (1, 1 << 20),
 }  # fmt: skip
-_TABLES: dict[str, Any] = {
-    "link": Link, "capture": Capturing, "tolerance": Tolerance, "background": Background, "fault": Fault,
-}  # fmt: skip
+_TABLES: dict[str, Any] = {"link": Link, "capture": Capturing, "tolerance": Tolerance, "background": Background}
 _JOB_KEYS = {name: kind for name, kind in Job.__annotations__.items() if name not in ("name", "profile")}
 _RUN_KEYS = {
     **_JOB_KEYS, "name": "str", "jobs": "list", "workers": "int", "servers": "int", "timeout_s": "float",
-    "time_limit_s": "float", "variant": "str", "repeat": "int", **dict.fromkeys(_TABLES, "table"),
+    "time_limit_s": "float", "variant": "str", "repeat": "int", **dict.fromkeys((*_TABLES, "fault"), "table"),
 }  # fmt: skip
 _NOT_EXPANDED = ("jobs",)
 
@@ -230,8 +282,8 @@ def _on_machines(path: Path, run: Run, machines: int) -> Run:
         raise UsageError(f"{path}: {run.name} needs {counted(len(run.labels), 'host')}, [[hosts]] has {machines}")
     if run.link != Link():
         raise UsageError(f"{path}: {run.name} has link = ..., but links of [[hosts]] are not shaped; remove it")
-    if run.fault is not None:
-        raise UsageError(f"{path}: {run.name} has a fault; hosts are killed in network namespaces only, remove it")
+    if run.kill is not None or run.fault is not None:
+        raise UsageError(f"{path}: {run.name} has a fault; these are made in network namespaces only, remove it")
     if not run.capture.offload:
         raise UsageError(f"{path}: {run.name} has offload = false; set it there by ethtool -K, and remove the key")
     return replace(run, link=Link(rate_mbit=None))
@@ -298,17 +350,19 @@ def _run(where: str, cells: Mapping[str, Any], repetition: str) -> Run:
     tables = {
         key: _table(f"{where}: {key}", kind, cells[key]) for key, kind in _TABLES.items() if cells.get(key) is not None
     }
-    run = Run("", jobs, **values, **tables)
+    run = Run("", jobs, **values, **tables, **_fault(f"{where}: fault", cells.get("fault")))
     if len(run.labels) < 2:
         raise UsageError(f"{where}: workers = {run.workers} without a server send nothing; give two workers or more")
     if run.link.delay_ms > _MOST_DELAY_MS:
         raise UsageError(f"{where}: link: delay_ms = {run.link.delay_ms:g}; it is 0 to {_MOST_DELAY_MS}")
-    if len(run.labels) > MOST_HOSTS:
-        raise UsageError(f"{where}: {len(run.labels)} hosts; at most {MOST_HOSTS}")
+    if (hosts := len(run.labels) + len(run.bystanders)) > MOST_HOSTS:
+        raise UsageError(f"{where}: {hosts} hosts; at most {MOST_HOSTS}")
     if run.background is not None:
         _check_background(where, run)
+    if run.kill is not None:
+        _check_kill(where, run)
     if run.fault is not None:
-        _check_fault(where, run)
+        _check_fault(f"{where}: fault", run, run.fault)
     name = cells.get("name")
     name = "-".join(filter(None, (name, repetition))) if isinstance(name, str) else name
     name = name or _name(run, str(cells.get("variant", "")), repetition)
@@ -344,15 +398,53 @@ def _check_background(where: str, run: Run) -> None:
         raise UsageError(f"{where}: background from {run.background.src} to itself; give another src or dst")
 
 
-def _check_fault(where: str, run: Run) -> None:
-    assert run.fault is not None
+def _fault(where: str, cells: Any) -> dict[str, Any]:
+    """The table fault: what is killed, or with a kind what slows the run."""
+    if cells is None:
+        return {}
+    if not isinstance(cells, dict) or "kind" not in cells:
+        return {"kill": _table(where, Kill, cells)}
+    return {"fault": _table(where, Fault, cells)}
+
+
+def _check_kill(where: str, run: Run) -> None:
+    assert run.kill is not None
     (job, *others) = run.jobs
     if others or job.kind.by_mpirun:
         raise UsageError(f"{where}: fault of several jobs, or of one that mpirun starts; give one other program")
-    if run.fault.kill not in run.labels:
-        raise UsageError(f"{where}: fault kills {shown(run.fault.kill)}; {nearest(run.fault.kill, run.labels)}")
-    if run.fault.step >= job.steps - 1:
-        raise UsageError(f"{where}: fault after step {run.fault.step}, and steps = {job.steps}; give an earlier step")
+    if run.kill.kill not in run.labels:
+        raise UsageError(f"{where}: fault kills {shown(run.kill.kill)}; {nearest(run.kill.kill, run.labels)}")
+    if run.kill.step >= job.steps - 1:
+        raise UsageError(f"{where}: fault after step {run.kill.step}, and steps = {job.steps}; give an earlier step")
+
+
+def _check_fault(where: str, run: Run, fault: Fault) -> None:
+    """Raise UsageError, which names the key, for a fault that cannot be made in the run."""
+    (job, *others) = run.jobs
+    _, unit, (least, most) = FAULTS[fault.kind]
+    last = job.steps - 1
+    if others:
+        raise UsageError(f"{where} of several jobs; give one program")
+    if fault.host not in run.labels:
+        raise UsageError(f"{where}: host = {shown(fault.host)}; {nearest(fault.host, run.labels)}")
+    if fault.peer is not None and fault.kind not in _OF_A_PEER:
+        raise UsageError(f"{where}: peer of {fault.kind}; only {', '.join(_OF_A_PEER)} have one, remove it")
+    if fault.peer is not None and (fault.peer not in run.labels or fault.peer == fault.host):
+        others_there = [label for label in run.labels if label != fault.host]
+        raise UsageError(f"{where}: peer = {shown(fault.peer)}; {nearest(fault.peer, others_there)}")
+    if not least <= fault.strength <= most:
+        raise UsageError(f"{where}: strength = {fault.strength:g}; of {fault.kind} it is {least:g} to {most:g} {unit}")
+    if fault.kind in _WHOLE_RUN and (fault.from_step is not None or fault.to_step is not None):
+        raise UsageError(f"{where}: from_step or to_step of {fault.kind}, which is of a whole run; remove them")
+    begin, end = fault.from_step or 0, last if fault.to_step is None else fault.to_step
+    if not begin <= end <= last:
+        raise UsageError(f"{where}: from_step {begin} and to_step {end}; give steps in this order, of 0 to {last}")
+    if fault.kind == "slow_link" and (run.link.rate_mbit or 0) <= fault.strength:
+        raise UsageError(f"{where}: strength = {fault.strength:g} Mbit/s; give less than link.rate_mbit")
+    if fault.kind in SLEEPS and job.kind.launcher not in ("torch", "nccl", "mpi"):
+        raise UsageError(f"{where}: {fault.kind} in {job.program}; the programs of PyTorch and mpi sleep")
+    if fault.kind == "cpu_quota" and job.kind.by_mpirun:
+        raise UsageError(f"{where}: cpu_quota in {job.program}; give a program that mpirun does not start")
 
 
 def _with_flows(path: Path, run: Run) -> Run:
@@ -429,7 +521,7 @@ def _table(where: str, kind: Any, cells: Any) -> Any:
         raise UsageError(f"{where} = {shown(cells)}; it is a table")
     keys = kind.__annotations__
     _check_known(where, cells, keys)
-    return kind(**{key: _typed(where, key, value, keys[key]) for key, value in cells.items()})
+    return kind(**{key: _typed(where, key, value, keys[key], kind.__name__) for key, value in cells.items()})
 
 
 def _check_known(where: str, cells: Iterable[str], known: Collection[str]) -> None:
@@ -441,7 +533,7 @@ def _check_known(where: str, cells: Iterable[str], known: Collection[str]) -> No
 _TYPES: dict[str, Any] = {"int": int, "float": float, "str": str, "bool": bool}
 
 
-def _typed(where: str, key: str, value: Any, wanted: str) -> Any:
+def _typed(where: str, key: str, value: Any, wanted: str, table: str = "") -> Any:
     """A value of the key's type and in its range."""
     if wanted == "Mapping[str, str]":
         if not isinstance(value, dict):
@@ -452,7 +544,7 @@ def _typed(where: str, key: str, value: Any, wanted: str) -> Any:
         value = float(value)
     if type(value) is not kind:
         raise UsageError(f"{where}: {key} = {shown(value)} is not of type {kind.__name__}")
-    allowed = _ALLOWED.get(key)
+    allowed = _ALLOWED.get(key, _ALLOWED.get(f"{table}.{key}"))
     if allowed is None:
         return value
     if kind is str:
@@ -474,9 +566,15 @@ def _beside(background: Background) -> str:
     return "replay" if background.kind == "replay" else f"background{background.rate_mbit:g}{background.protocol}"
 
 
-def _killed(fault: Fault) -> str:
-    host = "host_" if fault.what == "host" else ""
-    return f"killed_{host}{fault.kill.replace('-', '')}"
+def _killed(kill: Kill) -> str:
+    host = "host_" if kill.what == "host" else ""
+    return f"killed_{host}{kill.kill.replace('-', '')}"
+
+
+def _slowed(fault: Fault) -> str:
+    peer = f"_{fault.peer}" if fault.peer else ""
+    way = "" if fault.direction == "both" else f"_{fault.direction}"
+    return f"{fault.kind}_{fault.host}{peer}{way}_{fault.strength:g}".replace("-", "")
 
 
 def _name(run: Run, variant: str, repetition: str) -> str:
@@ -492,7 +590,8 @@ def _name(run: Run, variant: str, repetition: str) -> str:
         *conditions, run.link.congestion_control, f"s{run.servers}" if run.servers > 1 else "",
         "" if job.compute == "real" else "sleep", job.kind.variant,
         "" if run.background is None else _beside(run.background),
-        "elastic" if job.kind.elastic else "", "" if run.fault is None else _killed(run.fault),
+        "elastic" if job.kind.elastic else "", "" if run.kill is None else _killed(run.kill),
+        "" if run.fault is None else _slowed(run.fault),
         "checkpoint" if "checkpoint" in job.options else "", "" if run.capture.offload else "nooffload",
         "both" if run.capture.direction == "both" else "", variant, repetition,
     ]  # fmt: skip

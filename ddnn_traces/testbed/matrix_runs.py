@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ddnn_traces.errors import DdnnTracesError
-from ddnn_traces.testbed import conditions, launch, network, run_folder
+from ddnn_traces.testbed import conditions, faults, launch, network, run_folder
 from ddnn_traces.testbed.capture import Capture, captures
 from ddnn_traces.testbed.hosts import Host, clock_of, machines, time_service
 from ddnn_traces.testbed.matrix import Matrix, Run
@@ -68,16 +68,21 @@ def make(wanted: Matrix, run: Run, out: Path, scratch: Path, pythons: Mapping[st
     with contextlib.ExitStack() as undo:
         undo.callback(shutil.rmtree, work, ignore_errors=True)
         joined = undo.enter_context(contextlib.ExitStack())
-        hosts, made = joined.enter_context(_hosts(wanted, run, work))
+        hosts, made, slow = joined.enter_context(_hosts(wanted, run, work))
+        training = hosts[: len(run.labels)]
         facts = run_folder.machine_facts(hosts[0])
-        before = conditions.measure(hosts, run.link, run.tolerance)
+        before = conditions.measure(training, run.link, run.tolerance)
         problems = conditions.compare(run.link, before, run.tolerance)
         queues = [_queues(run, hosts)]
         begin_ns = time.time_ns()
-        with captures(hosts, run.capture) as running, background(run, hosts) as beside:
-            trained = launch.train(run, hosts, folder, pythons)
+        with (
+            captures(hosts, run.capture) as running,
+            background(run, hosts) as beside,
+            faults.watched(run, hosts, slow) as slowed,
+        ):
+            trained = launch.train(run, training, folder, pythons, slowed)
         queues.append(_queues(run, hosts))
-        after = conditions.measure(hosts, run.link, run.tolerance)
+        after = conditions.measure(training, run.link, run.tolerance)
         problems += trained.problems + [problem for capture in running for problem in _lost(capture)]
         problems += conditions.compare(run.link, after, run.tolerance)
         origin = {
@@ -94,7 +99,7 @@ def make(wanted: Matrix, run: Run, out: Path, scratch: Path, pythons: Mapping[st
                 "queues": {"before_training": queues[0], "after_training": queues[1]},
             },
             "background": beside or None,
-            "fault": trained.fault,
+            "fault": trained.killed or faults.origin(slowed),
             "capture": _captured(run, running),
             "network": network.facts(hosts[0], run),
             "commands": trained.commands,
@@ -108,7 +113,7 @@ def make(wanted: Matrix, run: Run, out: Path, scratch: Path, pythons: Mapping[st
             {"program": job.program, "compute": job.compute, "options": dict(job.options), **truth}
             for job, truth in zip(run.jobs, truths, strict=True)
         ]
-        run_folder.write_run_toml(folder, run, hosts, truths, origin, problems)
+        run_folder.write_run_toml(folder, run, hosts, truths, faults.truth(run), origin, problems)
         rejected = out / run_folder.REJECTED / run.name
         run_folder.put(folder, rejected if problems else out / run.name)
         if not problems:
@@ -119,17 +124,17 @@ def make(wanted: Matrix, run: Run, out: Path, scratch: Path, pythons: Mapping[st
 
 
 @contextlib.contextmanager
-def _hosts(wanted: Matrix, run: Run, work: Path) -> Iterator[tuple[list[Host], dict[str, Any]]]:
-    """The run's hosts, joined, and what makes the conditions of their links."""
+def _hosts(wanted: Matrix, run: Run, work: Path) -> Iterator[tuple[list[Host], dict[str, Any], Any]]:
+    """The run's hosts, bystanders last, joined, and what makes the conditions of their links; see conditions.links."""
     if wanted.machines:
         with machines(wanted.machines, run.labels) as hosts:
-            yield hosts, {}
+            yield hosts, {}, None
         return
-    with network.namespaces(run, work, sys.executable) as hosts, conditions.links(run, hosts) as made:
+    with network.namespaces(run, work, sys.executable) as hosts, conditions.links(run, hosts) as (made, slow):
         if run.link.congestion_control:
             for host in hosts:
                 network.use_congestion_control(host, run.link.congestion_control)
-        yield hosts, made
+        yield hosts, made, slow
 
 
 def _queues(run: Run, hosts: Sequence[Host]) -> dict[str, Any]:

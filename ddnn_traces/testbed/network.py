@@ -57,12 +57,13 @@ SWITCH = "switch"
 
 @contextlib.contextmanager
 def namespaces(run: Run, folder: Path, python: str) -> Iterator[list[Host]]:
-    """The hosts of a run, by their labels, with links that are not shaped yet; folder: for what they write.
+    """The hosts of a run, by their labels, bystanders last, with links that are not shaped yet; folder: for what they
+    write.
 
     Raises TestbedError.
     """
     with contextlib.ExitStack() as undo:
-        for name in (SWITCH, *run.labels):
+        for name in (SWITCH, *run.labels, *run.bystanders):
             call("ip", "netns", "add", name)
             undo.callback(call, "ip", "netns", "delete", name)
             call("ip", "-n", name, "link", "set", "lo", "up")
@@ -70,7 +71,7 @@ def namespaces(run: Run, folder: Path, python: str) -> Iterator[list[Host]]:
             call("ip", "netns", "exec", name, "sysctl", "-q", "-w", "net.ipv6.conf.all.disable_ipv6=1")
         call("ip", "-n", SWITCH, "link", "add", "bridge", "type", "bridge", module="bridge")
         call("ip", "-n", SWITCH, "link", "set", "bridge", "up")
-        hosts = [_host(label, number, folder, python) for number, label in enumerate(run.labels)]
+        hosts = [_host(label, number, folder, python) for number, label in enumerate((*run.labels, *run.bystanders))]
         yield hosts
 
 

@@ -67,10 +67,12 @@ def read_truth(path: Path) -> dict[str, Any]:
 
 
 def write_run_toml(
-    folder: Path, run: Run, hosts: Sequence[Host], truths: Sequence[Mapping[str, Any]], origin: Mapping[str, Any],
-    problems: Sequence[str],
+    folder: Path, run: Run, hosts: Sequence[Host], truths: Sequence[Mapping[str, Any]], slowed: Mapping[str, Any],
+    origin: Mapping[str, Any], problems: Sequence[str],
 ) -> None:  # fmt: skip
-    """Write run.toml: columns of `runs`, [[hosts]], and under [origin] how the run was made and what was measured."""
+    """Write run.toml: columns of `runs` (slowed: those of its fault), [[hosts]], and under [origin] how the run was
+    made and what was measured.
+    """
     one_job = len(run.jobs) == 1
     job, truth = run.jobs[0], (truths[0] if truths else {})
     fields = {
@@ -84,6 +86,7 @@ def write_run_toml(
         "burst_bytes": BURST_BYTES if run.link.rate_mbit else None,
         "congestion_control": origin["network"].get("congestion_control"),
         "source": "testbed",
+        **slowed,
     }
     if one_job:  # of several at once there is no model, batch or topology of the run
         fields |= {
@@ -101,7 +104,7 @@ def write_run_toml(
             "ip": host.address,
             "label": host.label,
             "role": "worker" if host.label.startswith("worker-") else truth.get("roles", {}).get(host.label, "other"),
-            "rank": rank,
+            "rank": rank if rank < len(run.labels) else None,
             "ring_position": ring.index(rank) if one_job and rank in ring else None,
         }
         for rank, host in enumerate(hosts)

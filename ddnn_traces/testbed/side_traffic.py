@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ def background(run: Run, hosts: Sequence[Host]) -> Iterator[dict[str, Any]]:
         for host in hosts:
             port = [] if host.remote else ["--port", str(_PORT)]
             sink = ["sink", "--address", host.address, *port]
-            line = undo.enter_context(_attended(host, sink, facts["received"]))
+            line, _ = undo.enter_context(_attended(host, sink, facts["received"]))
             facts["ports"][host.label] = int(line)
         for host, source in _sources(asked, hosts, facts["ports"]):
             undo.enter_context(_attended(host, source, facts["sent"]))
@@ -69,8 +69,31 @@ def _sources(asked: Background, hosts: Sequence[Host], ports: dict[str, int]) ->
 
 
 @contextlib.contextmanager
-def _attended(host: Host, arguments: Sequence[str], counted: dict[str, Any]) -> Iterator[str]:
-    """Run background's program on a host; yields its first line. At the end `counted` has its counts."""
+def held(
+    sources: Sequence[Host], to: Host, words: Sequence[str], sent: dict[str, Any]
+) -> Iterator[Callable[[str], None]]:
+    """Sources that are ready to send to a host, and wait; words: role and arguments of background's program.
+
+    Yields what sends them a signal: USR1 begins, TERM ends. At the end `sent` has their counts. Raises TestbedError.
+    """
+    sink = ["sink", "--address", to.address, "--port", str(_PORT)]
+    role, *arguments = words
+    way = ["--to", to.address, "--port", str(_PORT), "--hold"]
+    with contextlib.ExitStack() as undo:
+        undo.enter_context(_attended(to, sink, {}))
+        ready = [undo.enter_context(_attended(source, [role, *way, *arguments], sent)) for source in sources]
+
+        def signal(name: str) -> None:
+            for _, process in ready:
+                process.stdin.write(f"{name}\n")
+                process.stdin.flush()
+
+        yield signal
+
+
+@contextlib.contextmanager
+def _attended(host: Host, arguments: Sequence[str], counted: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Run background's program on a host; yields its first line and its process. At the end counted has its counts."""
     command = host.attended([host.tool_python, "-m", _MODULE, *arguments])
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, **pipes, text=True, errors="replace") as process:  # type: ignore[call-overload]
@@ -82,7 +105,7 @@ def _attended(host: Host, arguments: Sequence[str], counted: dict[str, Any]) -> 
             return text
 
         try:
-            yield line()
+            yield line(), process
         finally:
             with contextlib.suppress(OSError):
                 process.stdin.close()  # the agent ends it

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.testbed import matrix
+from ddnn_traces.testbed import faults, matrix
 
 
 def read(tmp_path: Path, text: str) -> matrix.Matrix:
@@ -90,6 +90,42 @@ def test_every_condition_is_in_the_name(tmp_path: Path) -> None:
     assert run.name == "torch-mlp1-sgd-32-gloo-loss_1-ring-n4-5ms-200mbit"
 
 
+def test_a_fault_is_in_the_name_and_in_the_truth(tmp_path: Path) -> None:
+    text = """
+    [[runs]]
+    program = "ddp"
+    fault = { kind = ["pause", "delay"], host = "worker-3", strength = [5, 0.5], from_step = 4 }
+    [[runs]]
+    program = "ddp"
+    fault = { kind = "slow_link", host = "worker-3", peer = "worker-1", direction = "out", strength = 5, to_step = 9 }
+    [[runs]]
+    program = "ddp"
+    fault.kill = "worker-1"
+    """
+    runs = read(tmp_path, text).runs
+    assert [run.name.removeprefix("torch-mlp1-sgd-32-gloo-normal-ring-n4-") for run in runs] == [
+        "pause_worker3_5", "pause_worker3_0.5", "delay_worker3_5", "delay_worker3_0.5",
+        "slow_link_worker3_worker1_out_5", "killed_worker1",
+    ]  # fmt: skip
+    assert [list(faults.truth(run).values()) for run in runs[1:]] == [
+        ["slow_host", "worker-3", None, 0.5, 4, 19], ["delay", "worker-3", None, 5, 4, 19],
+        ["delay", "worker-3", None, 0.5, 4, 19], ["slow_link", "worker-3", "worker-1", 5, 0, 9], [],
+    ]  # fmt: skip
+
+
+def test_traffic_to_one_host_comes_from_hosts_that_do_not_train(tmp_path: Path) -> None:
+    text = """
+    [[runs]]
+    program = "ddp"
+    fault = { kind = ["background", "incast"], strength = 3 }
+    [[runs]]
+    program = "ddp"
+    fault = { kind = "background", strength = 3, peer = "worker-1" }
+    """
+    others = [run.bystanders for run in read(tmp_path, text).runs]
+    assert others == [("other-1",), ("other-1", "other-2", "other-3"), ()]
+
+
 def test_repetitions_have_the_given_name(tmp_path: Path) -> None:
     runs = read(tmp_path, '[[runs]]\nprogram = "ddp"\nname = "mine"\nrepeat = 2').runs
     assert [run.name for run in runs] == ["mine-r1", "mine-r2"]
@@ -157,6 +193,22 @@ WRONG = {
     "[[runs]]\nprogram = 'ddp'\nfault.step = 19": "fault after step 19, and steps = 20; give an earlier step",
     "[[runs]]\nprogram = 'ddp'\nfault.what = 'rack'": "what = 'rack'; there are: process, host",
     "[[runs]]\nprogram = 'mpi'\nfault = {}": "fault of several jobs, or of one that mpirun starts",
+    "[[runs]]\nprogram = 'ddp'\nfault.kind = 'slow'": "kind = 'slow'; did you mean slow_",
+    "[[runs]]\nprogram = 'ddp'\nfault = { kind = 'loss', step = 3 }": "fault: unknown key 'step'; ",
+    "[[runs]]\nprogram = 'ddp'\nfault = { kind = 'loss', host = 'worker-9' }": "host = 'worker-9'; did you mean w",
+    "[[runs]]\nprogram = 'ddp'\nfault = { kind = 'pause', peer = 'worker-1' }": "peer of pause; only slow_link, delay",
+    "[[runs]]\nprogram = 'ddp'\nfault = { kind = 'loss', peer = 'worker-2', strength = 1 }": "peer = 'worker-2'; ",
+    "[[runs]]\nprogram = 'ddp'\nfault = { kind = 'loss', strength = 101 }": "strength = 101; of loss it is 0.001 to 10",
+    "[[runs]]\nprogram = 'ddp'\nfault.kind = 'delay'": "strength = 0; of delay it is 0.01 to 500 ms one way",
+    "[[runs]]\nprogram = 'ddp'\nfault = { kind = 'loss', strength = 1, direction = 'up' }": "direction = 'up'; ",
+    "[[runs]]\nprogram = 'ddp'\nfault = { kind = 'loss', strength = 1, to_step = 20 }": "from_step 0 and to_step 20; ",
+    "[[runs]]\nprogram = 'ddp'\nfault = { kind = 'loss', strength = 1, from_step = 5, to_step = 4 }": "from_step 5 an",
+    "[[runs]]\nprogram = 'ddp'\nfault = { kind = 'late_start', strength = 9, to_step = 4 }": "from_step or to_step of",
+    "[[runs]]\nprogram = 'ddp'\nfault = { kind = 'slow_link', strength = 1000 }": "strength = 1000 Mbit/s; give less",
+    "[[runs]]\nprogram = 'tf_ps'\nfault = { kind = 'slow_host', strength = 9 }": "slow_host in tf_ps; the programs of",
+    "[[runs]]\nprogram = 'mpi'\nfault = { kind = 'cpu_quota', strength = 9 }": "cpu_quota in mpi; give a program that",
+    "[[runs]]\njobs = [{ program = 'ddp' }, { program = 'moe' }]\nfault.kind = 'loss'": "fault of several jobs",
+    "[[runs]]\nprogram = 'ddp'\nworkers = 60\nfault = { kind = 'incast', strength = 5 }": "65 hosts; at most 64",
     "[[runs]]\nprogram = 'fsdp'\noptions.checkpoint = 2": "option 'checkpoint' of fsdp",
     "[[runs]]\nprogram = 'ddp'\noptions.checkpoint = 0": "checkpoint = '0'; it is a whole number, 1 or more",
     "[python]\njax = '/x'\n[[runs]]\nprogram = 'ddp'": "[python] has 'jax'; there are: torch",

@@ -1,7 +1,7 @@
 """A training program without a framework, in place of a Python that has PyTorch.
 
 Every worker sends SIZE bytes a step to worker 1 and gets as many back, over one TCP connection each. It takes the
-arguments of programs/ and writes its files.
+arguments of programs/, pauses and sleeps as they do, and writes their files, a line at the end of each step.
 """
 
 import json
@@ -40,14 +40,17 @@ def main() -> None:
     rank, workers, label = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), os.environ["LABEL"]
     out = Path(arguments["--out"])
     out.mkdir(parents=True, exist_ok=True)
-    ends = []
+    from programs import slowness  # the copy on the host
+
     peers = connections(rank, workers, (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
-    for _ in range(int(arguments["--steps"])):
-        for peer in peers:
-            exchange(peer, first=rank > 0)
-        ends.append(time.time())
-    rows = [f"batch,{step},{end:.6f},0,0" for step, end in enumerate(ends)]
-    (out / f"train_history-{label}.log").write_text("\n".join(["Type,ID,Timestamp,Loss,Accuracy", *rows, ""]))
+    with (out / f"train_history-{label}.log").open("w", buffering=1) as log:
+        log.write("Type,ID,Timestamp,Loss,Accuracy\n")
+        for step in range(int(arguments["--steps"])):
+            time.sleep(float(arguments["--pause-ms"]) / 1e3)
+            slowness.sleep(step)
+            for peer in peers:
+                exchange(peer, first=rank > 0)
+            log.write(f"batch,{step},{time.time():.6f},0,0\n")
     if rank == 0:
         truth = {"topology": "star", "model_bytes": SIZE, "model_params": SIZE // 4, "versions": {"toy": "1"}}
         (out / "truth.json").write_text(json.dumps(truth))

@@ -3,6 +3,9 @@
     python -m programs.background sink --address A [--port P]         prints its port, and takes TCP and UDP there
     python -m programs.background constant --to A --port P --mbit R [--protocol udp|tcp]
     python -m programs.background replay --flows FILE                 lines start_s,address,port,bytes; TCP
+    python -m programs.background bursts --to A --port P              TCP, at the same moments as others'
+
+With --hold a source says "ready", and begins at SIGUSR1; bursts always do.
 
 A source prints "begun". Each ends on SIGTERM, replay also after its last flow, and then prints what it has really sent
 or received as a line of JSON. All packets of it have a sink's port. Rates and sizes are of payload.
@@ -17,6 +20,7 @@ import errno
 import json
 import math
 import os
+import select
 import selectors
 import signal
 import socket
@@ -37,6 +41,8 @@ _PIECE = bytes(1 << 16)
 _UNSENT_BYTES = 1 << 17
 #: Seconds that transfers under way have to end after SIGTERM.
 _PATIENCE_S = 3.0
+#: Of bursts: one at each multiple of this time of the host's clock, and its bytes.
+BURST_PERIOD_S, BURST = 0.1, 1 << 19
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,13 @@ class _Loop:
         signal.set_wakeup_fd(waker.fileno())
         signal.signal(signal.SIGTERM, lambda *_: None)
         self.selector.register(woken, selectors.EVENT_READ)
+
+    def hold(self) -> None:
+        """Return at SIGUSR1, or at SIGTERM."""
+        signal.signal(signal.SIGUSR1, lambda *_: None)
+        print("ready", flush=True)
+        self.selector.select()
+        self.ended = signal.SIGTERM in self._kept[0].recv(64)
 
     def ready(self, timeout_s: float | None) -> list[Any]:
         """Sockets that can be read from or written to."""
@@ -132,8 +145,8 @@ def _received(loop: _Loop, connection: socket.socket, buffer: bytearray) -> int:
     return size
 
 
-def constant(address: str, port: int, mbit: float, protocol: str) -> dict[str, Any]:
-    """Send at a rate until SIGTERM."""
+def constant(address: str, port: int, mbit: float, protocol: str, hold: bool = False) -> dict[str, Any]:
+    """Send at a rate until SIGTERM; hold: from SIGUSR1 on."""
     loop = _Loop()
     kind = socket.SOCK_STREAM if protocol == "tcp" else socket.SOCK_DGRAM
     rate = mbit * 1e6 / 8
@@ -142,7 +155,10 @@ def constant(address: str, port: int, mbit: float, protocol: str) -> dict[str, A
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
         opened.connect((address, port))
         opened.setblocking(False)
-        print("begun", flush=True)
+        if hold:
+            loop.hold()
+        else:
+            print("begun", flush=True)
         begin_ns, begin, sent, given_up = time.time_ns(), time.monotonic(), 0, 0.0
         while not loop.ended:
             loop.ready(_TICK_S)
@@ -153,6 +169,26 @@ def constant(address: str, port: int, mbit: float, protocol: str) -> dict[str, A
         if protocol == "tcp":
             _finish(opened)
     return {"begin_ns": begin_ns, "bytes": sent, "mbit": round(sent * 8 / took / 1e6, 3), "seconds": round(took, 9)}
+
+
+def bursts(address: str, port: int) -> dict[str, Any]:
+    """Send a burst at each multiple of the period, from SIGUSR1 until SIGTERM, as far as there is time for it."""
+    loop = _Loop()
+    with socket.create_connection((address, port)) as opened:
+        opened.setblocking(False)
+        loop.hold()
+        sent = count = 0
+        while not loop.ended:
+            loop.ready(BURST_PERIOD_S - time.time() % BURST_PERIOD_S)
+            count += not loop.ended
+            left = BURST
+            end = time.time() + BURST_PERIOD_S / 2
+            while left and not loop.ended and time.time() < end:
+                select.select([], [opened], [], BURST_PERIOD_S / 2)
+                left -= _send_at_most(opened, min(left, len(_PIECE)), "tcp")
+            sent += BURST - left
+        _finish(opened)
+    return {"bursts": count, "bytes": sent}
 
 
 def _send_at_most(opened: socket.socket, size: int, protocol: str) -> int:
@@ -244,19 +280,22 @@ def _forget(loop: _Loop, connection: socket.socket, left: dict[socket.socket, in
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="programs.background")
-    parser.add_argument("role", choices=("sink", "constant", "replay"))
+    parser.add_argument("role", choices=("sink", "constant", "replay", "bursts"))
     parser.add_argument("--address")
     parser.add_argument("--to")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--mbit", type=float, default=100.0)
     parser.add_argument("--protocol", choices=("udp", "tcp"), default="udp")
     parser.add_argument("--flows")
+    parser.add_argument("--hold", action="store_true")
     given = parser.parse_args()
     try:
         if given.role == "sink":
             done: dict[str, Any] = sink(given.address, given.port)
         elif given.role == "constant":
-            done = constant(given.to, given.port, given.mbit, given.protocol)
+            done = constant(given.to, given.port, given.mbit, given.protocol, given.hold)
+        elif given.role == "bursts":
+            done = bursts(given.to, given.port)
         else:
             with open(given.flows) as file:  # noqa: PTH123 (a name from a command line)
                 done = replay([(float(s), a, int(p), int(b)) for s, a, p, b in csv.reader(file)])

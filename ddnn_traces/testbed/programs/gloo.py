@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from . import models
+from . import models, slowness
 from .logs import Recorder
 from .program_list import ALGORITHMS
 
@@ -329,9 +329,10 @@ class ParameterServer(Communication):
 
     def serve(self, size: int, steps: int) -> None:
         own = self.shards(torch.zeros(size))[self.rank - self.workers]
-        for _ in range(steps):
+        for step in range(steps):
             self.recorder.begin_step()
             received = self.receive_all(range(self.workers), own)
+            slowness.sleep(step)
             self.send_all(torch.stack(received).sum(0) / self.workers, range(self.workers))
             self.recorder.end_step()
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from . import models
+from . import models, slowness
 from .gloo import Communication
 from .logs import STEPS_PER_EPOCH, Recorder, write_truth
 from .program_list import PROGRAMS
@@ -89,6 +89,7 @@ def train(
     for step in range(first, arguments.steps):
         recorder.begin_step()
         time.sleep(arguments.pause_ms / 1e3)  # in place of heavier computation
+        slowness.sleep(step)
         inputs, labels = batches.draw()
         optimizer.zero_grad(set_to_none=False)
         loss, accuracy = communication.forward_backward(wrapped, inputs, labels)
