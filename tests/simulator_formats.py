@@ -314,7 +314,7 @@ _FIELDS = {  # of et_def.proto, the messages and fields that a trace without sto
     "Node": "uint64 id=1; string name=2; int32 type=3; repeated uint64 ctrl_deps=4; repeated uint64 data_deps=5; "
     "uint64 start_time_micros=6; uint64 duration_micros=7; repeated .AttributeProto attr=10",
 }
-_NODE_TYPES = {4: "calc", 5: "send", 6: "recv"}
+_NODE_TYPES = {4: "calc", 5: "send", 6: "recv", 7: "coll"}
 
 
 @cache
@@ -344,7 +344,7 @@ def _messages() -> dict[str, Any]:
 
 @dataclass
 class Node:
-    """A node as the feeder has it. kind: calc, send or recv."""
+    """A node as the feeder has it. kind: calc, send, recv or coll."""
 
     kind: str
     duration_us: int
@@ -355,6 +355,9 @@ class Node:
     comm_src: int = 0
     comm_dst: int = 0
     comm_tag: int = 0
+    comm_type: int = 0
+    pg_name: str = ""
+    name: str = ""
     others: dict[str, Any] = field(default_factory=dict)
 
 
@@ -396,14 +399,16 @@ def _unknown(message: Any) -> bool:
 
 _READ_AS = {  # et_feeder_node.cpp: another member of the oneof reads as 0
     "is_cpu_op": "bool_val", "comm_size": "int64_val", "comm_src": "int32_val", "comm_dst": "int32_val",
-    "comm_tag": "int32_val",
+    "comm_tag": "int32_val", "comm_type": "int64_val", "pg_name": "string_val",
 }  # fmt: skip
 
 
 def _node(message: Any) -> Node:
     check(message.type in _NODE_TYPES, f"type {message.type}")
     depends = [*message.data_deps, *message.ctrl_deps]
-    node = Node(_NODE_TYPES[message.type], message.duration_micros, message.start_time_micros, depends)
+    node = Node(
+        _NODE_TYPES[message.type], message.duration_micros, message.start_time_micros, depends, name=message.name
+    )
     for attribute in message.attr:
         value = attribute.WhichOneof("value")
         if attribute.name in _READ_AS:

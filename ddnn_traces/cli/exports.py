@@ -80,6 +80,12 @@ def _option(*declarations: str, help: str, **settings: Any) -> Callable[[_Comman
     help="computation between two transfers of a host: all of the time that passed, or only the host's compute phases, "
     "where it has any.",
 )
+@_option(
+    "--collectives",
+    is_flag=True,
+    help="the collectives of a job that the traffic shows (query collectives), in place of transfers.",
+)
+@_option("--job", type=int, metavar="N", help="with --collectives, the job, where there are several (query jobs).")
 @_option("--nodes", type=int, metavar="N", help="hosts of the simulated network. Default: of the smallest fat tree.")
 @click.pass_context
 def export(context: click.Context, /, dataset: str | Path, target: str, out: Path | None, **options: Any) -> None:

@@ -1,17 +1,24 @@
 """A run as Chakra execution traces (github.com/mlcommons/chakra), a file a rank, for ASTRA-sim and others.
 
-A transfer is a COMM_SEND_NODE of one rank and a COMM_RECV_NODE of another. Before each send a rank has a COMP_NODE;
-these follow one another, and each depends on the transfers that were received completely before it starts. A receive
-depends on the last COMP_NODE of the sends that ended before it: that adds no wait, and prevents a deadlock in a
-simulator that has one communication of a rank at a time, in the order of the ids. All dependencies are data_deps, since
-older readers know no others. Durations are us, rounded so that they do not drift.
+Of the collectives of a job (--collectives) each is a COMM_COLL_NODE at each of its ranks, or a send and its receive,
+behind a COMP_NODE of the time before. The COMP_NODEs of a rank follow one another in one order of all collectives, so
+that ranks that have one communication at a time do not wait for each other. GROUPS has the ranks of each pg_name, from
+1, since ASTRA-sim takes 0 for all ranks.
+
+Else a transfer is a COMM_SEND_NODE of one rank and a COMM_RECV_NODE of another. Before each send a rank has a
+COMP_NODE; these follow one another, and each depends on the transfers that were received completely before it starts.
+A receive depends on the last COMP_NODE of the sends that ended before it: that adds no wait, and prevents a deadlock in
+a simulator that has one communication of a rank at a time, in the order of the ids. All dependencies are data_deps,
+since older readers know no others. Durations are us, rounded so that they do not drift.
 
 Format: schema/protobuf/et_def.proto, version 0.0.4: a GlobalMetadata and then Nodes, each after its length. comm_size
-is a signed 64-bit number, comm_src, comm_dst and comm_tag are signed 32-bit ones, as src/feeder reads them.
+is a signed 64-bit number, comm_src, comm_dst and comm_tag are signed 32-bit ones, as src/feeder reads them. comm_size
+of a collective is what a rank gives: ASTRA-sim sends that as one piece of an all-gather (system/collective/Ring.cc).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -21,28 +28,80 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
 from google.protobuf.proto import serialize_length_prefixed
 
+from ddnn_traces.export.simulators import Replay
+
 if TYPE_CHECKING:
-    from ddnn_traces.export.simulators import Replay
+    from ddnn_traces.export.collectives import JobReplay
 
 VERSION = "0.0.4"
 
-_COMP, _SEND, _RECV = 4, 5, 6  # NodeType
+#: Ranks of each group: ASTRA-sim's --comm-group-configuration.
+GROUPS = "comm_groups.json"
+
+_COMP, _SEND, _RECV, _COLL = 4, 5, 6, 7  # NodeType
+_COLLECTIVES = {"all_reduce": 0, "all_gather": 2, "all_to_all": 6, "reduce_scatter": 7}  # CollectiveCommType
 
 
-def files(replay: Replay) -> list[str]:
-    """Names of the files, trace.RANK.et: ASTRA-sim's --workload-configuration is FOLDER/trace."""
-    return [f"trace.{node}.et" for node in replay.nodes["node"]]
+def files(replay: Replay | JobReplay) -> list[str]:
+    """Names of the files, first trace.RANK.et: ASTRA-sim's --workload-configuration is FOLDER/trace."""
+    traces = [f"trace.{node}.et" for node in replay.nodes["node"]]
+    return traces if isinstance(replay, Replay) else [*traces, GROUPS]
 
 
-def write(replay: Replay, folder: Path) -> list[str]:
-    """Write a file for each node into a folder; return notes for the user (none)."""
-    for node, name in zip(replay.nodes["node"], files(replay), strict=True):
+def write(replay: Replay | JobReplay, folder: Path) -> list[str]:
+    """Write a file for each node into a folder; return notes for the user."""
+    for node, name in zip(replay.nodes["node"], files(replay), strict=False):
+        messages = _nodes(replay, node) if isinstance(replay, Replay) else _calls(replay, node)
         with (folder / name).open("wb") as file:
             run_id = _attribute("run_id", replay.run.encode(errors="replace").decode())
             serialize_length_prefixed(_message("GlobalMetadata", version=VERSION, attr=[run_id]), file)
-            for message in _nodes(replay, node):
+            for message in messages:
                 serialize_length_prefixed(message, file)
-    return []
+    if isinstance(replay, Replay):
+        return []
+    groups = {_group(communicator): ranks for communicator, ranks in replay.groups.items()}
+    (folder / GROUPS).write_text(json.dumps(groups) + "\n", encoding="ascii")
+    return replay.notes
+
+
+def _calls(replay: JobReplay, node: int) -> Iterator[Message]:
+    """The Node messages of a rank: for each of its collectives a computation and the collective."""
+    ids: dict[int, int] = {}
+    last_comp: list[int] = []
+    for row in replay.at(node):
+        comp, ids[row["call"]] = 2 * len(ids), 2 * len(ids) + 1
+        ready, start, end = (row[name] // 1000 for name in ("ready_ns", "start_ns", "end_ns"))
+        said = f"{row['kind']} of step {row['step']}, position {row['position']}"
+        cpu = [_attribute("is_cpu_op", True), _attribute("step", row["step"])]
+        depends = [*(ids[need] for need in row["needs"]), *last_comp]
+        yield _node(comp, f"before {said}", _COMP, depends, ready, start - ready, cpu)
+        kind = (_SEND if row["members"][0] == node else _RECV) if row["kind"] == "send" else _COLL
+        said += f", or {row['kind_or']}" if row["kind_or"] else ""
+        yield _node(ids[row["call"]], said, kind, [comp], start, end - start, _call_attributes(row))
+        last_comp = [comp]
+
+
+def _call_attributes(row: dict[str, Any]) -> list[Message]:
+    if row["kind"] == "send":
+        src, dst = row["members"]
+        common = _communication(
+            {"src": src, "dst": dst, "transfer": row["call"], "size": row["size"], "step": row["step"]}
+        )
+    else:
+        common = [
+            _attribute("is_cpu_op", False),
+            _attribute("comm_type", _COLLECTIVES[row["kind"]]),
+            _attribute("comm_size", row["size"]),
+            _attribute("pg_name", _group(row["communicator"])),
+            _message("AttributeProto", name="comm_tag", int32_val=row["call"]),
+            _attribute("step", row["step"]),
+        ]
+    told = ("position", "tensor_bytes", "algorithm", "channel", "kind_or", "confidence")
+    return [*common, *(_attribute(name, row[name]) for name in told if row[name] is not None)]
+
+
+def _group(communicator: int) -> str:
+    return str(communicator + 1)
 
 
 def _nodes(replay: Replay, node: int) -> Iterator[Message]:
@@ -91,8 +150,8 @@ def _node(
     )  # fmt: skip
 
 
-def _attribute(name: str, value: bool | int | str) -> Message:
-    kind = {bool: "bool_val", int: "int64_val", str: "string_val"}[type(value)]
+def _attribute(name: str, value: bool | int | float | str) -> Message:
+    kind = {bool: "bool_val", int: "int64_val", float: "double_val", str: "string_val"}[type(value)]
     return _message("AttributeProto", name=name, **{kind: value})
 
 
@@ -119,9 +178,9 @@ def _classes() -> dict[str, type[Message]]:
     needs = field(name="data_deps", number=5, type=field.TYPE_UINT64, label=field.LABEL_REPEATED, options=packed)
     messages = {
         "AttributeProto": [
-            one("name", 1, field.TYPE_STRING), one("int32_val", 7, field.TYPE_INT32),
-            one("int64_val", 9, field.TYPE_INT64), one("bool_val", 27, field.TYPE_BOOL),
-            one("string_val", 29, field.TYPE_STRING),
+            one("name", 1, field.TYPE_STRING), one("double_val", 3, field.TYPE_DOUBLE),
+            one("int32_val", 7, field.TYPE_INT32), one("int64_val", 9, field.TYPE_INT64),
+            one("bool_val", 27, field.TYPE_BOOL), one("string_val", 29, field.TYPE_STRING),
         ],
         "GlobalMetadata": [one("version", 1, field.TYPE_STRING), attributes(2)],
         "Node": [

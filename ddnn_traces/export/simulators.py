@@ -35,7 +35,7 @@ class ReplayOptions:
     ms. traffic: all, or steps (only traffic in training steps). from_step, steps: the first step and the number of
     steps; None: all. calc: computation between two transfers of a host: all of the time that passed, or events (only
     the host's compute phases, where it has any). nodes: hosts of the simulated network (htsim); None: of the smallest
-    that fits.
+    that fits. collectives: those of a job in place of transfers; job: its number; None: of the only one.
     """
 
     size: str = "payload"
@@ -45,20 +45,27 @@ class ReplayOptions:
     steps: int | None = None
     calc: str = "all"
     nodes: int | None = None
+    collectives: bool = False
+    job: int | None = None
 
     def parameters(self) -> dict[str, Any]:
         """Parameters of the queries. Raises UsageError for a value that is out of range."""
         if not 0 < self.gap_ms < 1e12:
             raise UsageError(f"--gap-ms {self.gap_ms:g}: give milliseconds above 0 and below 1e12")
+        if self.job is not None and not self.collectives:
+            raise UsageError("--job chooses a job of --collectives; transfers are those of all jobs")
+        return {
+            "gap_ms": self.gap_ms, "counted": self.size, "traffic": self.traffic, **self.step_range(),
+        }  # fmt: skip
+
+    def step_range(self) -> dict[str, int | None]:
+        """Parameters of the queries that choose steps. Raises UsageError for a value that is out of range."""
         for name, value in (("--from-step", self.from_step), ("--steps", self.steps)):
             if value is not None and not (name == "--steps") <= value < 2**62:
                 raise UsageError(f"{name} {value} is out of range; give {'1' if name == '--steps' else '0'} or more")
         first = self.from_step if self.from_step is not None or self.steps is None else 0
         last = None if self.steps is None or first is None else first + self.steps - 1
-        return {
-            "gap_ms": self.gap_ms, "counted": self.size, "traffic": self.traffic,
-            "first_step": first, "last_step": last,
-        }  # fmt: skip
+        return {"first_step": first, "last_step": last}
 
 
 @dataclass(frozen=True)
@@ -113,7 +120,7 @@ def load(dataset: Dataset, options: ReplayOptions) -> Replay:
     Raises UsageError where the dataset has several runs, or no transfer is selected.
     """
     run, parameters = dataset.only_run, options.parameters()
-    nodes = _nodes(dataset)
+    nodes = nodes_of(dataset)
     every = dataset.query("step_transfers", **parameters)
     needs = dataset.query("transfer_dependencies", **parameters)
     number = dict(zip(nodes["host_ip"], nodes["node"], strict=True))
@@ -128,7 +135,8 @@ def load(dataset: Dataset, options: ReplayOptions) -> Replay:
     return Replay(run, options, nodes, _timed(every, needs, options), link_mbit, delay_ms, left_out)
 
 
-def _nodes(dataset: Dataset) -> pl.DataFrame:
+def nodes_of(dataset: Dataset) -> pl.DataFrame:
+    """Replay.nodes of a run."""
     names = dataset.query("host_names")
     known = dataset.sql("SELECT host_ip, label, role FROM hosts ORDER BY host_ip")
     return names.join(known, on="host_ip", how="left", maintain_order="left").select(

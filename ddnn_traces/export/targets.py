@@ -83,10 +83,10 @@ class Simulator(Target):
         left out or that the format cannot hold. The same run and options give the same bytes. Raises UsageError where
         the dataset has several runs, no transfer is selected, or `out` cannot be written.
         """
-        from ddnn_traces.export import simulators
+        from ddnn_traces.export import collectives, simulators
 
-        module = self.imported()
-        replay = simulators.load(dataset, options or simulators.ReplayOptions())
+        module, options = self.imported(), options or simulators.ReplayOptions()
+        replay = (collectives if options.collectives else simulators).load(dataset, options)
         try:
             if self.files and out.suffix != self.single:
                 _make(out, replay.nodes.columns)
@@ -178,11 +178,12 @@ _ALL: tuple[Target, ...] = (
     Simulator(
         "chakra",
         "chakra",
-        about="the transfers and their dependencies as execution traces, for ASTRA-sim",
+        about="the transfers, or the collectives of a job (--collectives), and their dependencies as execution traces, "
+        "for ASTRA-sim",
         out="a folder",
         example="a folder: --out folder",
-        options=(*Simulator.options, "calc"),
-        files=r"trace\.\d+\.et",
+        options=(*Simulator.options, "calc", "collectives", "job"),
+        files=r"trace\.\d+\.et|comm_groups\.json",
     ),
 )
 TARGETS = {target.name: target for target in _ALL}

@@ -1,0 +1,135 @@
+"""The collectives of a job of a run, as its traffic shows them, for simulators that have collectives of their own.
+
+Nodes are the hosts of the job, numbered from 0 in the order of query host_names. A call is a collective of one step at
+one node. Query collectives has their kinds and sizes, collective_dependencies what each waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from ddnn_traces.errors import UsageError
+from ddnn_traces.export.simulators import ReplayOptions, nodes_of
+from ddnn_traces.text import counted
+
+if TYPE_CHECKING:
+    from ddnn_traces.query.dataset import Dataset
+
+_CALL = ["step", "position"]
+
+
+@dataclass(frozen=True)
+class JobReplay:
+    """A job's collectives.
+
+    nodes: as in simulators.Replay, of the job's hosts. groups: nodes of each communicator. calls, ordered by node, step
+    and position: call (number of the collective in all steps, the same at each node), members (nodes: of a send from
+    and to), size (bytes that a node gives), ready_ns, start_ns and end_ns since the first of all, needs (calls of the
+    same node that it waits for), and the columns of query collectives.
+    """
+
+    run: str
+    job: int
+    nodes: pl.DataFrame
+    groups: dict[int, list[int]]
+    calls: pl.DataFrame
+    left_out: list[str]
+    notes: list[str]
+
+    def at(self, node: int) -> Iterator[dict[str, Any]]:
+        """The calls of a node in their order."""
+        return self.calls.filter(node=node).iter_rows(named=True)
+
+
+def load(dataset: Dataset, options: ReplayOptions) -> JobReplay:
+    """The collectives of a job of a dataset opened for a single run.
+
+    Raises UsageError where the traffic shows no job, or several and none is chosen, or the steps have no collective.
+    """
+    taken = ReplayOptions(collectives=True, job=options.job, from_step=options.from_step, steps=options.steps)
+    if options != taken:
+        raise UsageError("--collectives takes --job, --from-step and --steps; the other options are of transfers")
+    run, steps = dataset.only_run, options.step_range()
+    job, addresses = _job(run, dataset.query("jobs"), options.job)
+    nodes = nodes_of(dataset).filter(pl.col("host_ip").is_in(addresses)).with_columns(node=pl.int_range(pl.len()))
+    number = dict(zip(nodes["host_ip"], nodes["node"], strict=True))
+    kinds = dataset.query("collectives", job=job).with_columns(members=_members(pl.col("hosts"), number))
+    every = _calls(dataset.query("collective_dependencies", job=job, **steps), number)
+    calls = every.join(kinds, on="position", maintain_order="left").filter(
+        pl.col("node").n_unique().over(_CALL) == pl.col("members").list.len()
+    )
+    if calls.is_empty():
+        raise UsageError(f"run {run}, job {job}: no collective in the selected steps; query job_steps lists its steps")
+    return JobReplay(
+        run, job, nodes,
+        groups={row["communicator"]: sorted(row["members"]) for row in kinds.iter_rows(named=True)},
+        calls=_numbered(calls).with_columns(_size()),
+        left_out=_left_out(dataset, job, every, calls),
+        notes=_notes(job, kinds),
+    )  # fmt: skip
+
+
+def _job(run: str, jobs: pl.DataFrame, chosen: int | None) -> tuple[int, list[str]]:
+    found = {row["job"]: row["hosts"].split(",") for row in jobs.iter_rows(named=True)}
+    if not found:
+        raise UsageError(f"run {run}: its traffic shows no job, so no collective is known (docs/collectives.md)")
+    if chosen is None and len(found) > 1:
+        raise UsageError(f"run {run} has {len(found)} jobs: choose one with --job; query jobs lists them")
+    job = next(iter(found)) if chosen is None else chosen
+    if job not in found:
+        raise UsageError(f"--job {job}: run {run} has {', '.join(f'job {number}' for number in found)}")
+    return job, found[job]
+
+
+def _members(hosts: pl.Expr, number: dict[str, int]) -> pl.Expr:
+    return hosts.str.split(",").list.eval(pl.element().replace_strict(number, return_dtype=pl.Int64))
+
+
+def _calls(rows: pl.DataFrame, number: dict[str, int]) -> pl.DataFrame:
+    """A row a call, with what it waits for as a list."""
+    origin = rows["ready_ns"].min()
+    return rows.group_by("host_ip", *_CALL, maintain_order=True).agg(
+        pl.col("ready_ns", "start_ns", "end_ns").first() - origin,
+        needs=pl.struct(step="needs_step", position="needs_position").filter(pl.col("needs_step").is_not_null()),
+        node=pl.col("host_ip").first().replace_strict(number, return_dtype=pl.Int64),
+    )  # fmt: skip
+
+
+def _numbered(calls: pl.DataFrame) -> pl.DataFrame:
+    """The calls with their numbers, also in needs; of those that are not exported none is needed."""
+    order = calls.select(_CALL).unique().sort(_CALL).rows()
+    numbers = {call: number for number, call in enumerate(order)}
+    needs = [
+        [numbers[call] for need in row if (call := (need["step"], need["position"])) in numbers]
+        for row in calls["needs"]
+    ]
+    return calls.with_columns(
+        call=pl.Series([numbers[call] for call in calls.select(_CALL).iter_rows()], dtype=pl.Int64),
+        needs=pl.Series(needs, dtype=pl.List(pl.Int64)),
+    ).sort("node", "call")
+
+
+def _size() -> pl.Expr:
+    """What a node gives: of an all-gather its part. tensor_bytes is what nccl-tests prints, there the whole."""
+    parts = pl.when(kind="all_gather").then(pl.col("members").list.len()).otherwise(1)
+    return (pl.col("tensor_bytes") / parts).round().cast(pl.Int64).clip(1).alias("size")
+
+
+def _left_out(dataset: Dataset, job: int, every: pl.DataFrame, calls: pl.DataFrame) -> list[str]:
+    sent = dataset.query("collective_transfers", job=job).join(calls.select(_CALL).unique(), on=_CALL, how="semi")
+    total, inside = int(dataset.query("traffic_matrix")["payload_bytes"].sum()), int(sent["bytes"].sum())
+    lines = [f"{total - inside:,} of {total:,} payload bytes, in no exported collective of job {job}"]
+    known, kept = (len(frame.select(_CALL).unique()) for frame in (every, calls))
+    if known > kept:
+        lines.append(f"{known - kept:,} of {known:,} collectives, which were not seen at all of their hosts")
+    return lines
+
+
+def _notes(job: int, kinds: pl.DataFrame) -> list[str]:
+    doubtful = len(kinds) - kinds["kind_or"].null_count()
+    said = f"job {job}: {counted(len(kinds), 'collective')} a step, as inferred from the traffic"
+    return [said + (f"; {doubtful} may be of another kind (attribute kind_or)" if doubtful else "")]

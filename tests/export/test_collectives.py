@@ -1,0 +1,180 @@
+"""The collectives of captured jobs as Chakra's, against what the programs did: run.toml's groups."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from simulator_exports import chain, chakra_ranks, hosts
+from simulator_formats import Node
+
+import ddnn_traces
+from ddnn_traces.errors import UsageError
+from ddnn_traces.export.simulators import ReplayOptions
+from ddnn_traces.export.targets import SIMULATORS
+from ddnn_traces.query.dataset import Dataset
+
+DATA = Path(__file__).parents[2] / "data"
+TWO_JOBS, PIPELINE = "jobs-ddp-moe-normal-n4", "torch-blocks-sgd-32-gloo-normal-pipeline-n4"
+#: Runs with the program of each job.
+JOBS = [
+    ("torch-mlp4-sgd-32-gloo-normal-fsdp-n4", 0, "fsdp"),
+    ("torch-mlp4-sgd-32-gloo-normal-two_rings-n4", 0, "two_rings"),
+    (PIPELINE, 0, "pipeline"),
+    ("torch-blocks-sgd-32-gloo-normal-tensor_data-n4", 0, "tensor_data"),
+    ("torch-experts-sgd-32-gloo-normal-moe-n4", 0, "moe"),
+    (TWO_JOBS, 0, "moe"),
+    (TWO_JOBS, 1, "ddp"),
+]
+STEPS = 10
+#: CollectiveCommType of et_def.proto.
+TYPES = {"allreduce": 0, "allgather": 2, "alltoall": 6, "reduce_scatter": 7}
+#: Type of a collective (-1: sends, in both directions) and its ranks.
+Key = tuple[int, tuple[int, ...]]
+Ranks = list[dict[int, Node]]
+Groups = dict[str, list[int]]
+
+
+def opened(run: str) -> Dataset:
+    return ddnn_traces.open(DATA / "dataset", [run])
+
+
+def written(dataset: Dataset, folder: Path, **options: Any) -> tuple[Ranks, Groups, list[str]]:
+    lines = SIMULATORS["chakra"].write_run(dataset, folder, ReplayOptions(collectives=True, **options))
+    return chakra_ranks(folder), json.loads((folder / "comm_groups.json").read_text()), lines
+
+
+def truth(run: str, program: str) -> dict[Key, tuple[int, float]]:
+    """Calls of all steps, and bytes that a rank gives in a step."""
+    about = tomllib.loads((DATA / "captures" / run / "run.toml").read_text())
+    (job,) = (job for job in about["origin"]["jobs"] if job["program"] == program)
+    found: dict[Key, tuple[int, float]] = defaultdict(lambda: (0, 0.0))
+    for group in job["groups"]:
+        for one in group["collectives"]:
+            key = TYPES.get(one["kind"], -1), (*sorted(ranks := group["ranks"]),)
+            given = one["bytes"] / (len(ranks) if one["kind"] == "allgather" else 1)
+            times = 2 if program == "ddp" else one["per_step"]  # DistributedDataParallel's two buckets
+            count, size = found[key]
+            found[key] = count + STEPS * times, size + given * one["per_step"]
+    return found
+
+
+@pytest.mark.parametrize(("run", "job", "program"), JOBS, ids=[f"{program}-{job}" for _, job, program in JOBS])
+def test_each_rank_has_the_collectives_of_its_program(run: str, job: int, program: str, tmp_path: Path) -> None:
+    with opened(run) as dataset:
+        ranks, groups, _ = written(dataset, tmp_path / "out", job=job)
+    assert hosts(tmp_path / "out" / "nodes.csv") == {rank: f"10.10.0.{rank + 1}" for rank in range(4)}
+    wanted = truth(run, program)
+    for rank, nodes in enumerate(ranks):
+        calls: Counter[Key] = Counter()
+        sizes: dict[Key, float] = defaultdict(float)
+        for node in nodes.values():
+            if node.kind != "calc":
+                members = groups[node.pg_name] if node.kind == "coll" else (node.comm_src, node.comm_dst)
+                key = node.comm_type if node.kind == "coll" else -1, (*sorted(members),)
+                calls[key] += 1
+                sizes[key] += node.comm_size / STEPS
+        mine = {key for key in wanted if rank in key[1]}
+        assert calls == {key: wanted[key][0] for key in mine}
+        assert sizes == {key: pytest.approx(wanted[key][1], rel=0.03) for key in mine}
+
+
+@pytest.fixture(
+    scope="module", params=[("fsdp", 0), ("pipeline", 2), ("tensor_data", 3), ("two_rings", 1)], ids=lambda p: p[0]
+)
+def replay(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Ranks, dict[str, list[int]]]:
+    with opened(JOBS[request.param[1]][0]) as dataset:
+        ranks, groups, _ = written(dataset, tmp_path_factory.mktemp("replay") / "out")
+    return ranks, groups
+
+
+def test_with_the_times_of_the_run_each_begins_when_it_did(replay: tuple[Ranks, Groups]) -> None:
+    for nodes in replay[0]:
+        ended: dict[int, int] = {}
+        for number, node in nodes.items():
+            begin = max((ended[need] for need in node.depends), default=node.start_us)
+            assert node.start_us == begin
+            ended[number] = begin + node.duration_us
+            if node.kind == "calc" and node.depends:  # the next call begins after the one before did
+                last = max(n for n in node.depends if nodes[n].kind == "calc")
+                assert node.start_us >= nodes[last].start_us + nodes[last].duration_us
+    assert sum(n.duration_us for n in replay[0][0].values() if n.kind == "calc") > 10_000
+
+
+def _done(ranks: Ranks, groups: Groups, order: list[int]) -> bool:
+    """Whether all nodes end where a rank has one communication at a time, of the lowest id, and a collective begins as
+    soon as all its ranks have it."""
+    left, done = [dict(nodes) for nodes in ranks], [set[int]() for _ in ranks]
+    holds: dict[int, int] = {}
+    moved = True
+    while moved:
+        moved = False
+        for rank in order:
+            free = sorted(n for n, node in left[rank].items() if done[rank].issuperset(node.depends))
+            for number in free:
+                node = left[rank][number]
+                if node.kind == "calc":
+                    done[rank].add(number)
+                    del left[rank][number]
+                    moved = True
+                elif rank not in holds:
+                    holds[rank] = number
+                    moved = True
+        held = {rank: left[rank][number] for rank, number in holds.items()}
+        for rank, node in list(held.items()):
+            members = groups[node.pg_name] if node.kind == "coll" else [node.comm_src, node.comm_dst]
+            if rank in holds and all(other in holds and held[other].comm_tag == node.comm_tag for other in members):
+                for other in members:
+                    done[other].add(holds[other])
+                    del left[other][holds.pop(other)]
+                moved = True
+    return not any(left)
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 1, 2, 0]])
+def test_no_rank_waits_for_ever(replay: tuple[Ranks, Groups], order: list[int]) -> None:
+    assert _done(*replay, order)
+
+
+def test_what_cannot_be_told_is_said(tmp_path: Path) -> None:
+    with opened(TWO_JOBS) as dataset:
+        with pytest.raises(UsageError, match=r"has 2 jobs: choose one with --job"):
+            written(dataset, tmp_path / "out")
+        with pytest.raises(UsageError, match=r"--job 2: run \S+ has job 0, job 1"):
+            written(dataset, tmp_path / "out", job=2)
+        with pytest.raises(UsageError, match="no collective in the selected steps"):
+            written(dataset, tmp_path / "out", job=1, from_step=10)
+        assert not (tmp_path / "out").exists()
+        ranks, _, lines = written(dataset, tmp_path / "out", job=1, from_step=2, steps=3)
+        kinds = dataset.query("collectives", job=1)
+        inside = dataset.query("collective_transfers", job=1).filter(pl.col("step").is_between(2, 4))["bytes"].sum()
+        total = dataset.query("traffic_matrix")["payload_bytes"].sum()
+    calls = [node for node in ranks[0].values() if node.kind == "coll"]
+    assert {node.others["step"] for node in calls} == {2, 3, 4}
+    for node in calls:
+        (row,) = kinds.filter(position=node.others["position"]).to_dicts()
+        assert node.others["kind_or"] == row["kind_or"] == "two all_gather or reduce_scatter"
+        assert node.name.endswith(f", or {row['kind_or']}")
+        assert (node.others["tensor_bytes"], node.others["confidence"]) == (row["tensor_bytes"], row["confidence"])
+    assert lines == [
+        f"left out: {total - inside:,} of {total:,} payload bytes, in no exported collective of job 1",
+        "note: job 1: 2 collectives a step, as inferred from the traffic; 2 may be of another kind (attribute kind_or)",
+    ]
+
+
+def test_options_of_transfers_do_not_go_with_collectives(tmp_path: Path) -> None:
+    with chain(tmp_path) as dataset:
+        with pytest.raises(UsageError, match="--job chooses a job of --collectives"):
+            SIMULATORS["chakra"].write_run(dataset, tmp_path / "out", ReplayOptions(job=0))
+        with pytest.raises(UsageError, match="the other options are of transfers"):
+            written(dataset, tmp_path / "out", gap_ms=1.0)
+        with pytest.raises(UsageError, match="shows no job"):
+            written(dataset, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
