@@ -1,6 +1,6 @@
 -- question: Which host or link makes each training job slow, and what does it cost?
 -- row: a run, a job and a finding, the costliest first; a job that nothing delays has none
--- inputs: flows, flow_windows, hosts, job_flows, jobs, collectives, collective_transfers, collective_entries, edge_times
+-- inputs: flows, hosts, job_flows, jobs, collective_transfers, collective_entries, edge_times
 -- param: least_share DOUBLE > 0 = 0.05; of a step's usual time: what costs less is no finding
 -- column: run_id from jobs
 -- column: job from jobs
@@ -13,96 +13,107 @@
 -- column: confidence; explained_share times 1 - p_value: no calibrated probability
 -- column: explained_share; part of the time that is lost in this way in the job: by the host, or on the link
 -- column: p_value; probability that some host (link) is the worst as often by chance
--- column: times_worst; collectives of a step in which it lost most: k
--- column: times collectives of a step; those in which a host (link) lost least_share of the step, over the collectives of a step: n
+-- column: steps_worst steps; in which it lost most: k
+-- column: steps_lost steps; behind the first, in which a host (link) lost least_share of the mean step: n
 -- column: sentence; the finding in words
--- The unit is a collective of a step of this run: what lasts for some steps makes them depend on each other, and says nothing of other runs.
--- p_value is the binomial tail of k in n, times the hosts (links).
+-- The unit is a step of this run: what lasts for some steps makes them depend on each other, and says nothing of other runs. p_value is
+-- the binomial tail of k in n, times the hosts (links). Costs are those of the n steps.
 -- A host's cost is its own time beyond the median of hosts with as many partners in the same collective, but no more than it enters behind
--- all of them. Hosts of unlike roles are compared with their own median over the steps: only what changes in the run is seen.
+-- all of them. Hosts of unlike roles are compared with their own median over the steps, but no more than the step is longer than the
+-- median step: only what changes in the run is seen. Of two hosts none is called slow.
 -- A link's cost is excess_ms of edge_times (slow_link), or stalled_ms (loss). What is not seen: a cause that all hosts share, and one that
 -- is there in all steps of hosts of unlike roles.
 WITH thresholds AS (
-    SELECT 0.2 AS most_p, 0.6 AS least_explained, 0.3 AS most_elsewhere, 0.9 AS most_links, 0.75 AS least_of_link, 0.8 AS slow_part, 0.6 AS slow_shared_part, 0.0002 AS least_again, 0.1 AS other_part
+    SELECT 0.2 AS most_p, 0.55 AS least_explained,
+           0.3 AS most_elsewhere, 0.9 AS most_links,  -- of a host with several slow links: what others lose, over what they would by chance
+           0.75 AS least_of_link,                     -- of what the links of a host lose: one link alone
+           0.8 AS slow_part, 0.6 AS slow_shared_part, -- of the usual rate, the second where the ends have several links
+           0.0002 AS least_again, 0.1 AS other_part   -- of the payload: sent again, of other traffic
 ), degrees AS (
     SELECT run_id, job, "position", host_ip, count(DISTINCT peer_ip) AS partners
     FROM (SELECT DISTINCT run_id, job, "position", unnest([src_ip, dst_ip]) AS host_ip, unnest([dst_ip, src_ip]) AS peer_ip
           FROM collective_transfers)
     GROUP BY run_id, job, "position", host_ip
+), ends AS (
+    SELECT run_id, job, step, max(last_ns) AS end_ns
+    FROM collective_transfers
+    GROUP BY run_id, job, step
+), longer AS (
+    SELECT run_id, job, step, took_ms - median(took_ms) OVER (PARTITION BY run_id, job) AS longer_ms
+    FROM (SELECT *, (end_ns - lag(end_ns) OVER (PARTITION BY run_id, job ORDER BY step)) / 1e6 AS took_ms FROM ends)
 ), entered AS (
-    SELECT e.*, "position" * 1000 + partners AS place, median(own_ms) OVER (PARTITION BY run_id, job, "position", host_ip) AS usual_ms
+    SELECT e.*, longer_ms, "position" * 1000 + partners AS place,
+           median(own_ms) OVER (PARTITION BY run_id, job, "position", host_ip) AS usual_ms
     FROM collective_entries AS e
     JOIN degrees USING (run_id, job, "position", host_ip)
-    JOIN collectives USING (run_id, job, "position")
-    WHERE step > 0 AND own_ms IS NOT NULL AND NOT is_waiting
+    JOIN longer USING (run_id, job, step)
+    JOIN jobs USING (run_id, job)
+    WHERE step > 0 AND own_ms IS NOT NULL AND NOT is_waiting AND len(string_split(hosts, ',')) > 2
 ), siblings AS (
     SELECT *, list(own_ms) OVER others AS others_ms, max(entry_ns) OVER others AS before_ns
     FROM entered
     WINDOW others AS (PARTITION BY run_id, job, step, place ORDER BY entry_ns
                       ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW)
 ), host_costs AS (
-    SELECT run_id, job, step, CASE WHEN others_ms IS NULL THEN -1 ELSE place END AS place, 'slow_host' AS kind, host_ip, NULL AS peer_ip,
-           greatest(0, CASE WHEN others_ms IS NULL THEN own_ms - usual_ms
+    SELECT run_id, job, step, "position", 'slow_host' AS kind, host_ip, NULL AS peer_ip,
+           greatest(0, CASE WHEN others_ms IS NULL THEN least(own_ms - usual_ms, longer_ms)
                             ELSE least(own_ms - list_median(others_ms), (entry_ns - before_ns) / 1e6) END) AS cost_ms
     FROM siblings
 ), link_costs AS (
-    SELECT run_id, job, step, "position" AS place, kind, src_ip AS host_ip, dst_ip AS peer_ip,
+    SELECT run_id, job, step, "position", kind, src_ip AS host_ip, dst_ip AS peer_ip,
            greatest(0, CASE kind WHEN 'loss' THEN stalled_ms ELSE excess_ms END) AS cost_ms
     FROM (SELECT *, unnest(['slow_link', 'loss']) AS kind FROM edge_times WHERE step > 0)
-), costs AS MATERIALIZED (
-    SELECT *, 1 AS level FROM host_costs
-    UNION ALL
-    SELECT *, 1 FROM link_costs
-    UNION ALL  -- all links of a host, which send at the same time
-    SELECT run_id, job, step, place, kind, host_ip, NULL, max(cost_ms), 2
-    FROM (SELECT run_id, job, step, place, kind, unnest([host_ip, peer_ip]) AS host_ip, cost_ms FROM link_costs)
+), touched AS (
+    SELECT run_id, job, end_ip AS host_ip, count(*) / any_value(links) AS link_share
+    FROM (SELECT *, unnest([src_ip, dst_ip]) AS end_ip, count(*) OVER (PARTITION BY run_id, job) AS links
+          FROM (SELECT DISTINCT run_id, job, src_ip, dst_ip FROM edge_times WHERE step > 0))
+    GROUP BY run_id, job, end_ip
+), costs AS (
+    SELECT run_id, job, step, kind, host_ip, peer_ip, 1 AS level, sum(cost_ms) AS cost_ms
+    FROM (FROM host_costs UNION ALL FROM link_costs)
+    GROUP BY ALL
+    UNION ALL  -- all links of a host, which send at the same time; not of one that has all links of the job
+    SELECT run_id, job, step, kind, host_ip, NULL, 2, sum(cost_ms)
+    FROM (SELECT run_id, job, step, "position", kind, end_ip AS host_ip, max(cost_ms) AS cost_ms
+          FROM (SELECT *, unnest([host_ip, peer_ip]) AS end_ip FROM link_costs)
+          GROUP BY ALL)
+    JOIN touched USING (run_id, job, host_ip)
+    CROSS JOIN thresholds
+    WHERE link_share < most_links
     GROUP BY ALL
     UNION ALL
-    SELECT run_id, job, step, place, 'loss', NULL, NULL, max(cost_ms), 3
-    FROM link_costs
-    WHERE kind = 'loss'
+    SELECT run_id, job, step, kind, NULL, NULL, 3, sum(cost_ms)
+    FROM (SELECT run_id, job, step, "position", kind, max(cost_ms) AS cost_ms FROM link_costs WHERE kind = 'loss' GROUP BY ALL)
     GROUP BY ALL
-), lost AS (
-    SELECT run_id, job, kind, sum(cost_ms) AS lost_ms
-    FROM costs
-    WHERE level = 1
-    GROUP BY run_id, job, kind
-), ends AS (
-    SELECT run_id, job, step, max(last_ns) AS end_ns
-    FROM collective_transfers
-    GROUP BY run_id, job, step
 ), lengths AS (
-    SELECT run_id, job, count(DISTINCT step) - 1 AS behind_first, (max(end_ns) - min(end_ns)) / 1e6 / behind_first AS step_ms,
-           count(DISTINCT "position") AS per_step
+    SELECT run_id, job, count(*) - 1 AS behind_first, (max(end_ns) - min(end_ns)) / 1e6 / behind_first AS step_ms
     FROM ends
-    JOIN collectives USING (run_id, job)
     GROUP BY run_id, job
     HAVING behind_first > 0
-), judged AS (
-    SELECT c.*, max(cost_ms) OVER of_one >= $least_share * step_ms / per_step AS is_lost, cost_ms = max(cost_ms) OVER of_one AS is_most
+), judged AS MATERIALIZED (
+    SELECT c.*, behind_first, step_ms, max(cost_ms) OVER of_one >= $least_share * step_ms AS is_lost,
+           cost_ms = max(cost_ms) OVER of_one AS is_most
     FROM costs AS c
     JOIN lengths USING (run_id, job)
-    WINDOW of_one AS (PARTITION BY run_id, job, step, place, kind, level)
+    WINDOW of_one AS (PARTITION BY run_id, job, step, kind, level)
 ), units AS (
-    SELECT run_id, job, kind, level, host_ip, peer_ip, sum(cost_ms) AS total_ms, count(*) FILTER (is_lost) AS n,
-           count(*) FILTER (is_lost AND is_most) AS k
+    SELECT run_id, job, kind, level, host_ip, peer_ip, sum(cost_ms) FILTER (is_lost) AS total_ms, count(*) FILTER (is_lost) AS n,
+           count(*) FILTER (is_lost AND is_most) AS k, total_ms / any_value(behind_first) AS cost_ms, any_value(step_ms) AS step_ms
     FROM judged
-    GROUP BY ALL
+    GROUP BY run_id, job, kind, level, host_ip, peer_ip
 ), touching AS (
-    SELECT run_id, job, kind, host_ip, sum(cost_ms) AS own_ms, count(DISTINCT (link)) / max(links) AS link_share
-    FROM (SELECT run_id, job, kind, unnest([host_ip, peer_ip]) AS host_ip, cost_ms, (host_ip, peer_ip) AS link,
-                 len(list_distinct(list((host_ip, peer_ip)) OVER (PARTITION BY run_id, job))) AS links
-          FROM link_costs)
-    GROUP BY run_id, job, kind, host_ip
+    SELECT run_id, job, kind, end_ip AS host_ip, sum(total_ms) AS own_ms
+    FROM (SELECT *, unnest([host_ip, peer_ip]) AS end_ip FROM units WHERE level = 1 AND peer_ip IS NOT NULL)
+    GROUP BY run_id, job, kind, end_ip
 ), explained AS (
-    SELECT u.*, link_share, CASE level WHEN 1 THEN total_ms WHEN 2 THEN own_ms ELSE lost_ms END / lost_ms AS explained_share,
-           count(*) OVER (PARTITION BY run_id, job, kind, level) AS rivals,
-           total_ms / behind_first AS cost_ms, total_ms / behind_first / step_ms AS share_of_step, step_ms
+    SELECT u.*, cost_ms / step_ms AS share_of_step, count(*) OVER (PARTITION BY run_id, job, kind, level) AS rivals,
+           link_share,
+           CASE level WHEN 1 THEN total_ms WHEN 2 THEN own_ms ELSE sum(total_ms) FILTER (level = 1) OVER of_kind END
+           / sum(total_ms) FILTER (level = 1) OVER of_kind AS explained_share
     FROM units AS u
-    JOIN lengths USING (run_id, job)
-    JOIN lost USING (run_id, job, kind)
     LEFT JOIN touching USING (run_id, job, kind, host_ip)
-    WHERE lost_ms > 0
+    LEFT JOIN touched USING (run_id, job, host_ip)
+    WINDOW of_kind AS (PARTITION BY run_id, job, kind)
 ), tested AS (
     SELECT *, CASE WHEN level = 3 THEN 0 WHEN rivals = 1 THEN 1 ELSE least(1, rivals * (
                SELECT sum(exp(lgamma(n + 1) - lgamma(i + 1) - lgamma(n - i + 1) + i * ln(chance)
@@ -111,22 +122,26 @@ WITH thresholds AS (
     FROM (SELECT *, least(1, CASE level WHEN 2 THEN 2 ELSE 1 END / rivals) AS chance FROM explained)
     WHERE share_of_step >= $least_share
 ), found AS (
-    SELECT t.*, max(explained_share) FILTER (level = 1) OVER of_kind AS of_link, max(explained_share) FILTER (level = 2) OVER of_kind AS of_host
+    SELECT t.*, max(explained_share) FILTER (level = 1) OVER of_kind AS of_link,
+           max(explained_share) FILTER (level = 2) OVER of_kind AS of_host
     FROM tested AS t
     CROSS JOIN thresholds
-    WHERE p_value <= most_p AND (CASE WHEN level = 2 THEN link_share < most_links AND 1 - explained_share <= most_elsewhere * (1 - link_share)
+    WHERE p_value <= most_p AND (CASE WHEN level = 2 THEN 1 - explained_share <= most_elsewhere * (1 - link_share)
                                ELSE explained_share >= least_explained END)
     WINDOW of_kind AS (PARTITION BY run_id, job, kind)
 ), chosen AS (
     SELECT * FROM found
     CROSS JOIN thresholds
-    QUALIFY row_number() OVER (PARTITION BY run_id, job, kind ORDER BY CASE WHEN level = 2 AND coalesce(of_link, 0) >= least_of_link * of_host THEN 4
-                                                                             WHEN level = 1 AND peer_ip IS NOT NULL AND of_link < least_of_link * of_host THEN 4
-                                                                             ELSE level END, explained_share DESC, host_ip) = 1
+    QUALIFY row_number() OVER (
+        PARTITION BY run_id, job, kind
+        ORDER BY CASE WHEN level = 2 AND of_link >= least_of_link * of_host
+                        OR level = 1 AND peer_ip IS NOT NULL AND of_link < least_of_link * of_host THEN 4 ELSE level END,
+                 explained_share DESC, host_ip, peer_ip) = 1
 ), others AS (
     SELECT run_id, host_ip, sum(wire_bytes) AS other_bytes
     FROM (SELECT run_id, flow_id, wire_bytes, unnest([src_ip, dst_ip]) AS host_ip FROM flows)
-    ANTI JOIN (SELECT run_id, unnest([flow_id, reverse_flow_id]) AS flow_id FROM job_flows JOIN flows USING (run_id, flow_id)) USING (run_id, flow_id)
+    ANTI JOIN (SELECT run_id, unnest([flow_id, reverse_flow_id]) AS flow_id FROM job_flows JOIN flows USING (run_id, flow_id))
+        USING (run_id, flow_id)
     GROUP BY run_id, host_ip
 ), speeds AS (
     SELECT run_id, job, host_ip, src_ip, dst_ip, sum(payload_bytes) AS payload_bytes, sum(payload_bytes) / sum(sending_ms) * 8 / 1e6 AS gbit_per_s,
@@ -154,9 +169,9 @@ WITH thresholds AS (
     LEFT JOIN hosts AS b ON c.run_id = b.run_id AND c.peer_ip = b.host_ip
 )
 SELECT run_id, job, row_number() OVER (PARTITION BY run_id, job ORDER BY cost_ms DESC, kind, host_ip) AS rank, kind, host_ip, peer_ip,
-       cost_ms, share_of_step, explained_share * (1 - p_value) AS confidence, explained_share, p_value, k AS times_worst, n AS times,
+       cost_ms, share_of_step, explained_share * (1 - p_value) AS confidence, explained_share, p_value, k AS steps_worst, n AS steps_lost,
        CASE kind
-            WHEN 'slow_host' THEN format('{} enters last in {} of the {} collectives in which a host is late', host, k, n)
+            WHEN 'slow_host' THEN format('{} is late in {} of the {} steps in which a host is late', host, k, n)
             WHEN 'loss' THEN format('{} pause{} for {:.1f} MB that are sent again', link, s, retransmitted_bytes / 1e6)
             ELSE format('{} carr{} {:.3g} Gbit/s where similar links carry {:.3g}', link, CASE s WHEN '' THEN 'y' ELSE 'ies' END, gbit_per_s, usual_gbit_per_s) END
        || format(': {:.3g} ms of {:.4g} ms a step ({:.0f}%)', cost_ms, step_ms, 100 * share_of_step)

@@ -99,7 +99,7 @@ def test_a_host_that_is_slow_in_some_steps_is_found(tmp_path: Path) -> None:
     some = {(2, step): 60.0 for step in range(3, 8)}
     with dataset(tmp_path, ring("r", 1, some)) as run:
         found = run.query("verdicts")
-    assert found.select("kind", "host_ip", "times_worst").rows() == [("slow_host", HOSTS[2], 5)]
+    assert found.select("kind", "host_ip", "steps_worst").rows() == [("slow_host", HOSTS[2], 5)]
 
 
 @pytest.mark.long
@@ -140,7 +140,7 @@ def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Pa
     assert (done.returncode, done.stderr) == (0, b"")
     said = done.stdout.decode().splitlines()
     assert said[0] == "late:"
-    assert said[1].startswith("  1. worker-2 enters last in 1")
+    assert said[1].startswith("  1. worker-2 is late in 1")
     assert said[2:] == [
         "Nothing stands out in 1 job.",
         "In 1 run no job is seen: flows must repeat their bytes in each of five steps.",
