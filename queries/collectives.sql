@@ -9,7 +9,7 @@
 -- column: kind_or; what else the same traffic could be; null where nothing else is known
 -- column: evidence; what the kind was told by
 -- column: tensor_bytes bytes; size as nccl-tests prints it; of an all-to-all what a host has for all, on average; of a send its payload
--- column: confidence share; part of the job's steps in which it was seen, times the job's confidence, the half where hosts send directly: no calibrated probability
+-- column: confidence share; estimate of how often kind and hosts are right, from runs with truth: by the evidence, times seen_steps / steps, steady_share, and seen_share where the hosts of the pattern may be more than those seen
 -- column: algorithm; ring, rings (several at once), double_binary_tree, star, tree, recursive_doubling, halving_doubling or direct
 -- column: channel; number of the ring or tree among those at once, from 0
 -- column: hosts; addresses with commas between: of a ring in its order, of a send from and to, else sorted
@@ -37,14 +37,29 @@ WITH found AS (
            median(end_ns - step_start_ns) / 1e6 AS end_ms
     FROM times
     GROUP BY run_id, job, "position"
+), told_by AS (
+    -- right_share: of collectives of runs with truth (docs/collectives.md). seen_power, of seen_share: a ring is closed by its own
+    -- flows, a pair or a send may be the part that was seen of any pattern. A single send in a step may be a part that paused.
+    FROM (VALUES ('ring', 0.98, 0), ('half', 0.5, 0), ('graph', 0.97, 1), ('direct', 0.8, 1), ('pair', 0.97, 2), ('sends', 0.96, 5),
+                 ('send', 0.5, 5))
+      AS classes(class, right_share, seen_power)
+), classed AS (
+    SELECT *, CASE WHEN kind = 'send' AND count(*) OVER (PARTITION BY run_id, job, kind, hosts) > 1 THEN 'sends'
+                   WHEN kind = 'send' THEN 'send'
+                   WHEN kind_or = 'reduce_scatter' THEN 'half'
+                   WHEN algorithm = 'direct' THEN 'direct'
+                   WHEN len(hosts) = 2 THEN 'pair'
+                   WHEN algorithm IN ('ring', 'rings', 'double_binary_tree') THEN 'ring'
+                   ELSE 'graph' END AS class
+    FROM found
 )
 SELECT run_id, job, "position", communicator, kind, kind_or, evidence, tensor_bytes,
-       least(1, seen_steps / jobs.steps) * confidence * CASE WHEN algorithm = 'direct' THEN of_direct ELSE 1 END AS confidence, algorithm, channel,
+       least(1, seen_steps / jobs.steps) * steady_share * right_share * seen_share ** seen_power AS confidence, algorithm, channel,
        array_to_string(found.hosts, ',') AS hosts, seen_steps AS steps, start_ms, end_ms
-FROM found
+FROM classed AS found
+JOIN told_by USING (class)
 JOIN groups USING (run_id, job)
 JOIN usual USING (run_id, job, "position")
 JOIN jobs USING (run_id, job)
-CROSS JOIN (SELECT 0.5 AS of_direct)
 WHERE groups.members = list_sort(found.hosts)
 ORDER BY run_id, job, "position"
