@@ -22,16 +22,16 @@ import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
 from google.protobuf.proto import serialize_length_prefixed
 
+from ddnn_traces.export.collectives import JobReplay, load
 from ddnn_traces.export.simulators import Replay
 
-if TYPE_CHECKING:
-    from ddnn_traces.export.collectives import JobReplay
+__all__ = ["files", "load", "write"]
 
 VERSION = "0.0.4"
 

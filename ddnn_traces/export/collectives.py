@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.export.simulators import ReplayOptions, nodes_of
+from ddnn_traces.export.simulators import Replay, ReplayOptions, nodes_of
 from ddnn_traces.text import counted
 
 if TYPE_CHECKING:
@@ -50,20 +50,14 @@ def load(dataset: Dataset, options: ReplayOptions) -> JobReplay:
 
     Raises UsageError where the traffic shows no job, or several and none is chosen, or the steps have no collective.
     """
-    taken = ReplayOptions(collectives=True, job=options.job, from_step=options.from_step, steps=options.steps)
-    if options != taken:
-        raise UsageError("--collectives takes --job, --from-step and --steps; the other options are of transfers")
-    run, steps = dataset.only_run, options.step_range()
-    job, addresses = _job(run, dataset.query("jobs"), options.job)
-    nodes = nodes_of(dataset).filter(pl.col("host_ip").is_in(addresses)).with_columns(node=pl.int_range(pl.len()))
+    run, job, nodes = _chosen(dataset, options)
     number = dict(zip(nodes["host_ip"], nodes["node"], strict=True))
     kinds = dataset.query("collectives", job=job).with_columns(members=_members(pl.col("hosts"), number))
-    every = _calls(dataset.query("collective_dependencies", job=job, **steps), number)
+    every = _calls(dataset.query("collective_dependencies", job=job, **options.step_range()), number)
     calls = every.join(kinds, on="position", maintain_order="left").filter(
         pl.col("node").n_unique().over(_CALL) == pl.col("members").list.len()
     )
-    if calls.is_empty():
-        raise UsageError(f"run {run}, job {job}: no collective in the selected steps; query job_steps lists its steps")
+    _check_any(calls, run, job)
     return JobReplay(
         run, job, nodes,
         groups={row["communicator"]: sorted(row["members"]) for row in kinds.iter_rows(named=True)},
@@ -71,6 +65,45 @@ def load(dataset: Dataset, options: ReplayOptions) -> JobReplay:
         left_out=_left_out(dataset, job, every, calls),
         notes=_notes(job, kinds),
     )  # fmt: skip
+
+
+def load_messages(dataset: Dataset, options: ReplayOptions) -> Replay:
+    """The messages of a job's collectives as transfers, which have a column more: said, their collective. As load."""
+    run, job, nodes = _chosen(dataset, options)
+    number = dict(zip(nodes["host_ip"], nodes["node"], strict=True))
+    rows = dataset.query("collective_messages", job=job, **options.step_range())
+    _check_any(rows, run, job)
+    said = pl.format("{} of step {}, position {}", "kind", "step", "position")
+    transfers = (
+        rows.group_by("transfer", maintain_order=True)
+        .agg(pl.exclude("needs_transfer").first(), needs=pl.col("needs_transfer").drop_nulls())
+        .join(dataset.query("collectives", job=job).select("position", "kind"), on="position", maintain_order="left")
+        .with_columns(
+            pl.col("src_ip", "dst_ip").replace_strict(number, return_dtype=pl.Int64),
+            pl.col("first_ns", "last_ns") - pl.col("first_ns").min(),
+            said=said,
+        )
+        .rename({"src_ip": "src", "dst_ip": "dst", "first_ns": "start_ns", "last_ns": "end_ns", "bytes": "size"})
+        .with_columns(calc_ns="delay_ns", ready_ns=pl.col("start_ns") - pl.col("delay_ns"))
+    )
+    left_out = _bytes_left_out(dataset, job, int(transfers["size"].sum()))
+    return Replay(run, options, nodes, transfers, link_mbit=None, delay_ms=None, left_out=left_out)
+
+
+def _chosen(dataset: Dataset, options: ReplayOptions) -> tuple[str, int, pl.DataFrame]:
+    """Run, job and the job's nodes."""
+    taken = ReplayOptions(collectives=True, job=options.job, from_step=options.from_step, steps=options.steps)
+    if options != taken:
+        raise UsageError("--collectives takes --job, --from-step and --steps; the other options are of transfers")
+    run = dataset.only_run
+    job, addresses = _job(run, dataset.query("jobs"), options.job)
+    nodes = nodes_of(dataset).filter(pl.col("host_ip").is_in(addresses))
+    return run, job, nodes.with_columns(node=pl.int_range(pl.len()))
+
+
+def _check_any(rows: pl.DataFrame, run: str, job: int) -> None:
+    if rows.is_empty():
+        raise UsageError(f"run {run}, job {job}: no collective in the selected steps; query job_steps lists its steps")
 
 
 def _job(run: str, jobs: pl.DataFrame, chosen: int | None) -> tuple[int, list[str]]:
@@ -119,10 +152,15 @@ def _size() -> pl.Expr:
     return (pl.col("tensor_bytes") / parts).round().cast(pl.Int64).clip(1).alias("size")
 
 
+def _bytes_left_out(dataset: Dataset, job: int, inside: int) -> list[str]:
+    total = int(dataset.query("traffic_matrix")["payload_bytes"].sum())
+    return [f"{total - inside:,} of {total:,} payload bytes, in no exported collective of job {job}"]
+
+
 def _left_out(dataset: Dataset, job: int, every: pl.DataFrame, calls: pl.DataFrame) -> list[str]:
     sent = dataset.query("collective_transfers", job=job).join(calls.select(_CALL).unique(), on=_CALL, how="semi")
-    total, inside = int(dataset.query("traffic_matrix")["payload_bytes"].sum()), int(sent["bytes"].sum())
-    lines = [f"{total - inside:,} of {total:,} payload bytes, in no exported collective of job {job}"]
+    once = sent.unique(["step", "flow_id", "first_ns"])  # channels, and buckets at once, share their flows' bytes
+    lines = _bytes_left_out(dataset, job, int(once["bytes"].sum()))
     known, kept = (len(frame.select(_CALL).unique()) for frame in (every, calls))
     if known > kept:
         lines.append(f"{known - kept:,} of {known:,} collectives, which were not seen at all of their hosts")

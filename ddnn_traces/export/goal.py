@@ -2,7 +2,7 @@
 
 A transfer is a send of one rank and a recv of another under a tag of their own. Before each send a rank calculates;
 the calculations of a rank follow one another, and each requires the transfers that were received completely before it
-starts. Sizes are bytes, calculations ns.
+starts. Sizes are bytes, calculations ns. A comment names the collective of the sends behind it (--collectives).
 
 Format: src/LogGOPSim/txt2bin.re. Ranks stand in order; no blank begins a line; a label is defined before it is
 required; sizes are 64-bit, tags 32-bit numbers.
@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ddnn_traces.export.collectives import load_messages as load
+from ddnn_traces.export.simulators import Replay
 from ddnn_traces.store.whole_files import whole_file
 
-if TYPE_CHECKING:
-    from ddnn_traces.export.simulators import Replay
+__all__ = ["load", "write"]
 
 
 def write(replay: Replay, out: Path) -> list[str]:
@@ -31,9 +31,12 @@ def write(replay: Replay, out: Path) -> list[str]:
 
 
 def _operations(replay: Replay, node: int) -> Iterator[str]:
-    before = None
+    before = said = None
     for turn, row in replay.turns(node):
         number = row["transfer"]
+        if turn == "calc" and row.get("said") != said:
+            said = row["said"]
+            yield f"// {said}\n"
         if turn == "recv":
             yield f"r{number}: recv {row['size']}b from {row['src']} tag {number}\n"
         elif turn == "send":

@@ -56,6 +56,8 @@ class Target:
 class Simulator(Target):
     """A simulator, whose module has a function `write(replay, out)` (simulators.py), which returns notes for the user.
 
+    A module that takes --collectives also has a function `load(dataset, options)` for these.
+
     files: a regular expression of the names of the files, where a folder is written; the module then also has a
     function `files(replay)`, which returns their names. single: suffix of an --out that is one file all the same.
     """
@@ -83,10 +85,10 @@ class Simulator(Target):
         left out or that the format cannot hold. The same run and options give the same bytes. Raises UsageError where
         the dataset has several runs, no transfer is selected, or `out` cannot be written.
         """
-        from ddnn_traces.export import collectives, simulators
+        from ddnn_traces.export import simulators
 
         module, options = self.imported(), options or simulators.ReplayOptions()
-        replay = (collectives if options.collectives else simulators).load(dataset, options)
+        replay = (module if options.collectives else simulators).load(dataset, options)
         try:
             if self.files and out.suffix != self.single:
                 _make(out, replay.nodes.columns)
@@ -170,10 +172,11 @@ _ALL: tuple[Target, ...] = (
     Simulator(
         "goal",
         "goal",
-        about="the transfers and their dependencies as a schedule, for LogGOPSim",
+        about="the transfers, or the messages of a job's collectives (--collectives), and their dependencies as a "
+        "schedule, for LogGOPSim",
         out="a file",
         example="a file: --out run.goal",
-        options=(*Simulator.options, "calc"),
+        options=(*Simulator.options, "calc", "collectives", "job"),
     ),
     Simulator(
         "chakra",

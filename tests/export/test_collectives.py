@@ -10,11 +10,14 @@ from typing import Any
 
 import polars as pl
 import pytest
+import simulator_formats as formats
 from simulator_exports import chain, chakra_ranks, hosts
 from simulator_formats import Node
+from test_simulators import check_operations, start_times
 
 import ddnn_traces
 from ddnn_traces.errors import UsageError
+from ddnn_traces.export.collectives import load_messages
 from ddnn_traces.export.simulators import ReplayOptions
 from ddnn_traces.export.targets import SIMULATORS
 from ddnn_traces.query.dataset import Dataset
@@ -154,7 +157,6 @@ def test_what_cannot_be_told_is_said(tmp_path: Path) -> None:
         assert not (tmp_path / "out").exists()
         ranks, _, lines = written(dataset, tmp_path / "out", job=1, from_step=2, steps=3)
         kinds = dataset.query("collectives", job=1)
-        inside = dataset.query("collective_transfers", job=1).filter(pl.col("step").is_between(2, 4))["bytes"].sum()
         total = dataset.query("traffic_matrix")["payload_bytes"].sum()
     calls = [node for node in ranks[0].values() if node.kind == "coll"]
     assert {node.others["step"] for node in calls} == {2, 3, 4}
@@ -163,8 +165,11 @@ def test_what_cannot_be_told_is_said(tmp_path: Path) -> None:
         assert node.others["kind_or"] == row["kind_or"] == "two all_gather or reduce_scatter"
         assert node.name.endswith(f", or {row['kind_or']}")
         assert (node.others["tensor_bytes"], node.others["confidence"]) == (row["tensor_bytes"], row["confidence"])
+    left_out = int(lines[0].removeprefix("left out: ").split(" ")[0].replace(",", ""))
+    # each of 4 ranks sends 2 * 3/4 of the tensors: what both buckets send at once counts once
+    assert total - left_out == pytest.approx(3 * 4 * 1.5 * kinds["tensor_bytes"].sum(), rel=0.001)
     assert lines == [
-        f"left out: {total - inside:,} of {total:,} payload bytes, in no exported collective of job 1",
+        f"left out: {left_out:,} of {total:,} payload bytes, in no exported collective of job 1",
         "note: job 1: 2 collectives a step, as inferred from the traffic; 2 may be of another kind (attribute kind_or)",
     ]
 
@@ -178,3 +183,29 @@ def test_options_of_transfers_do_not_go_with_collectives(tmp_path: Path) -> None
         with pytest.raises(UsageError, match="shows no job"):
             written(dataset, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("run", "job", "program"), JOBS[1:4], ids=[program for _, _, program in JOBS[1:4]])
+def test_goal_has_the_messages_of_the_collectives(run: str, job: int, program: str, tmp_path: Path) -> None:
+    with opened(run) as dataset:
+        (line,) = SIMULATORS["goal"].write_run(dataset, tmp_path / "run.goal", ReplayOptions(collectives=True))
+        loaded = load_messages(dataset, ReplayOptions(collectives=True)).transfers
+        sent = dataset.query("collective_transfers").unique(["step", "flow_id", "first_ns"])
+        total = dataset.query("traffic_matrix")["payload_bytes"].sum()
+    text = (tmp_path / "run.goal").read_text()
+    ranks = formats.goal(text)
+    check_operations(ranks)
+    took = dict(zip(loaded["transfer"], loaded["end_ns"] - loaded["start_ns"], strict=True))
+    assert start_times(ranks, took) == dict(zip(loaded["transfer"], loaded["start_ns"], strict=True))
+    pairs: Counter[tuple[str, str]] = Counter()
+    for rank, operations in enumerate(ranks):
+        for operation in operations.values():
+            if operation.kind == "send":
+                pairs[f"10.10.0.{rank + 1}", f"10.10.0.{operation.peer + 1}"] += operation.size
+    wanted = sent.group_by("src_ip", "dst_ip").agg(pl.col("bytes").sum()).rows()
+    assert pairs == {(src, dst): pytest.approx(size, rel=0.01) for src, dst, size in wanted}
+    inside = sum(pairs.values())
+    assert line == f"left out: {total - inside:,} of {total:,} payload bytes, in no exported collective of job 0"
+    assert sum(len(operations) for operations in ranks) > 3 * STEPS * len(truth(run, program))
+    for rank in text.split("\nrank ")[1:]:
+        assert {f"of step {step}," in rank for step in range(STEPS)} == {True}
