@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,16 +13,28 @@ _WEEK_S = 7 * 24 * 3600
 
 
 def folder(name: str) -> Path | None:
-    """A folder of this name: in the user's cache, else in the package's __pycache__; None where neither is writable."""
+    """A folder of this name: in the user's cache, else in the package's __pycache__; None where neither is writable.
+
+    One where other users may put files is not taken: code that is compiled or unpacked there is run.
+    """
     for above in _places():
         try:
-            (above / name).mkdir(parents=True, exist_ok=True)
+            for place in (above, above / name):
+                place.mkdir(mode=0o755, parents=True, exist_ok=True)
+            is_private = _is_private(above) and _is_private(above / name)
         except OSError:
             continue
-        if os.access(above / name, os.W_OK):
+        if is_private and os.access(above / name, os.W_OK):
             _remove_lost(above / name)
             return above / name
     return None
+
+
+def _is_private(place: Path) -> bool:
+    """Whether this user, or the owner of the home folder (with sudo, in a container), alone may write it."""
+    found, home = place.stat(), Path(os.path.expanduser("~"))  # noqa: PTH111  # without a home it stays as it is
+    owners = {os.geteuid()} | ({home.stat().st_uid} if home.is_dir() else set())
+    return found.st_uid in owners and not found.st_mode & stat.S_IWOTH
 
 
 def remove_older(new: Path, pattern: str) -> None:

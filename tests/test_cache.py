@@ -42,6 +42,22 @@ def test_without_a_user_cache_the_package_has_it(
     assert cache.folder("some") == package / "some"
 
 
+@pytest.mark.parametrize("whose", ["all users may write it", "another user's"])
+@pytest.mark.parametrize("place", ["ddnn_traces", "ddnn_traces/some"])
+def test_a_folder_where_others_may_put_code_is_not_used(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, whose: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache.folder("some") == tmp_path / "xdg" / "ddnn_traces" / "some"
+    if whose == "another user's":
+        if os.geteuid():
+            pytest.skip("only root can give a folder away")
+        os.chown(tmp_path / "xdg" / place, 12345, -1)
+    else:
+        (tmp_path / "xdg" / place).chmod(0o777)
+    assert cache.folder("some") == package / "some"
+
+
 def test_where_nothing_is_writable_nothing_is_cached(
     package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

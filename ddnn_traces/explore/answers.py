@@ -1,4 +1,4 @@
-"""Answers to the SQL that the page asks, with an end: a limit of time and of size, and the next one that waits."""
+"""What the page asks has an end: a limit of time and of size, and the next query or choice of runs."""
 
 from __future__ import annotations
 
@@ -6,19 +6,27 @@ import collections
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
 
+from ddnn_traces.explore import contents
+from ddnn_traces.query.dataset import Dataset, interrupt_until
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
     from types import TracebackType
 
 #: After this time a query ends when another one is asked: the user chose anew. The charts ask theirs at the same time.
 PATIENCE_S = 5.0
 
 LIMIT_S = 60.0
+
+#: Of making the tables of chosen runs.
+MAKING_LIMIT_S = 600.0
 
 #: Of an answer. The charts' are sums: 400 windows by ten colours, or a row a step.
 MOST_BYTES = 64 << 20
@@ -87,7 +95,7 @@ class Answers:
                 rows = _rows(connection, message["sql"], self._most_bytes)
             self._send({"type": kind, "uuid": uuid}, buffers=[rows] if kind == "arrow" else None)
         except Exception as error:  # whatever it is, the page waits for an answer
-            self._send({"error": f"ended: {limit.why_ended}" if limit.why_ended else str(error), "uuid": uuid})
+            self._send({"error": limit.said(error), "uuid": uuid})
 
 
 class Limit:
@@ -111,11 +119,64 @@ class Limit:
         self.why_ended = why
         self._ends.set()
 
+    def said(self, error: Exception) -> str:
+        """What an error of the connection's query is to the user."""
+        return f"ended: {self.why_ended}" if self.why_ended else str(error)
+
     def _watch(self) -> None:
         if not self._ends.wait(self._limit_s):
             self.why_ended = f"it took {self._limit_s:g} s"
-        while not self._is_done.wait(0.05):  # again and again: the first interrupt may come before the query runs
-            self._connection.interrupt()
+        interrupt_until(self._connection, self._is_done.is_set)
+
+
+@dataclass(frozen=True)
+class Made:
+    """What was made of a choice of runs: their contents in the dataset's connection, or an error."""
+
+    runs: Sequence[str]
+    dataset: Dataset
+    contents: contents.Contents | None = None
+    error: str = ""
+
+
+class Choice:
+    """Makes the tables of the chosen runs in a thread, so that the one that reads the page can take the next choice.
+
+    told: called by that thread with what was made, unless other runs were chosen since. thread: as threading.Thread.
+    """
+
+    def __init__(
+        self,
+        where: str | Path,
+        told: Callable[[Made], None],
+        thread: Callable[..., threading.Thread] = threading.Thread,
+        limit_s: float = MAKING_LIMIT_S,
+    ) -> None:
+        self._where, self._told, self._thread, self._limit_s = where, told, thread, limit_s
+        self._lock = threading.Lock()
+        self._limit: Limit | None = None
+
+    def choose(self, runs: Sequence[str]) -> None:
+        """End what is made of other runs, and begin with these, if any."""
+        with self._lock:
+            if self._limit:
+                self._limit.end("other runs were chosen")
+            self._limit = None
+        if runs:
+            dataset = Dataset(self._where, runs)
+            self._limit = limit = Limit(dataset.connection, self._limit_s)
+            self._thread(target=self._make, args=[runs, dataset, limit], daemon=True).start()
+
+    def _make(self, runs: Sequence[str], dataset: Dataset, limit: Limit) -> None:
+        try:
+            with limit:
+                made = Made(runs, dataset, contents.make(dataset))
+        except Exception as error:  # whatever it is, the page waits
+            dataset.close()
+            made = Made(runs, dataset, error=limit.said(error))
+        with self._lock:
+            if limit is self._limit:
+                self._told(made)
 
 
 class _Query:

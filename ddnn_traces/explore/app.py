@@ -15,14 +15,14 @@ def _():
 
     from ddnn_traces.explore import DATASET
     from ddnn_traces.explore import contents as page
-    from ddnn_traces.explore.answers import Answers, Limit
+    from ddnn_traces.explore.answers import Answers, Choice, Limit
     from ddnn_traces.query.dataset import Dataset
     from ddnn_traces.text import printable
 
     where = os.environ[DATASET]
     with Dataset(where, read_only=True) as every:
         run_ids, name = every.run_ids, html.escape(printable(every.name))
-    return Answers, Dataset, Limit, MosaicWidget, mo, name, page, run_ids, where
+    return Answers, Choice, Limit, MosaicWidget, mo, name, page, run_ids, where
 
 
 @app.cell
@@ -60,14 +60,41 @@ def _(Answers, MosaicWidget, mo):
 
 
 @app.cell
-def _(Dataset, answers, mo, page, runs, where, widget):
-    mo.stop(not runs.value, mo.callout("Choose a run.", kind="info"))
-    dataset = Dataset(where, runs.value)
-    contents = page.make(dataset)
-    widget.con = dataset.connection
-    answers.use(dataset.connection)
+def _(Choice, mo, where):
+    made, set_made = mo.state(None)
+    choice = Choice(where, set_made, mo.Thread)
+    return choice, made
+
+
+@app.cell
+def _(choice, runs):
+    choice.choose(runs.value)
+    return
+
+
+@app.cell
+def _(made, mo, runs):
+    if not runs.value:
+        said = mo.callout("Choose a run.", kind="info")
+    elif made() is None or made().runs != runs.value:
+        said = mo.callout("The tables of these runs are being made. Another choice ends that.", kind="neutral")
+    elif made().error:
+        said = mo.callout(made().error, kind="danger")
+    elif made().contents.is_empty:
+        said = mo.callout("No packet and no step is known of this.", kind="warn")
+    else:
+        said = None
+    mo.output.replace(said)
+    return
+
+
+@app.cell
+def _(answers, made, mo, page, widget):
+    mo.stop(made() is None or made().error)
+    contents = made().contents
+    widget.con = made().dataset.connection
+    answers.use(widget.con)
     widget.spec = page.spec(contents)
-    mo.callout("No packet and no step is known of this.", kind="warn") if contents.is_empty else None
     return (contents,)
 
 

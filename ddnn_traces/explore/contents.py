@@ -81,8 +81,8 @@ def make(dataset: Dataset) -> Contents:
     """Make both tables in the dataset's connection, which can read and write no file from then on."""
     connection = dataset.connection
     runs = tuple(dataset.run_ids)
-    window_ms = _window_ms(connection)
     connection.execute(_LIMIT)
+    window_ms = _window_ms(connection)
     connection.execute(_TABLES.format(window_ms=repr(window_ms), runs=len(runs)))
     connection.execute(_CLOSE)
     (found,) = connection.execute(_CONTENTS).fetchall()

@@ -69,6 +69,13 @@ def _matching(patterns: Sequence[str], where: str | Path, cache: Path | None) ->
     return list(found)
 
 
+def interrupt_until(connection: duckdb.DuckDBPyConnection, done: Callable[[], bool]) -> None:
+    """Interrupt a connection's query until `done`: the first interrupts may come before the query runs."""
+    while not done():
+        connection.interrupt()
+        time.sleep(0.005)
+
+
 def _is_macro(name: str) -> bool:
     return name in catalogue.catalogue() and bool(catalogue.find(name).params)
 
@@ -160,7 +167,7 @@ class Dataset:
     def close(self) -> None:
         """Close the DuckDB connection, interrupt its query, and remove unpacked, downloaded and spilled files."""
         try:
-            self._interrupt_until(self._is_closed)
+            interrupt_until(self._connection, self._is_closed)
         finally:
             self.place.close()
             self._remove_spilled()
@@ -172,12 +179,6 @@ class Dataset:
         except duckdb.ResourceInUseException:
             return False
         return True
-
-    def _interrupt_until(self, done: Callable[[], bool]) -> None:
-        """Interrupt the connection's query until `done`: the first interrupts may come before the query runs."""
-        while not done():
-            self._connection.interrupt()
-            time.sleep(0.005)
 
     @property
     def path(self) -> Path:
@@ -292,7 +293,7 @@ class Dataset:
                     pass
                 return running.result()
             except (KeyboardInterrupt, SystemExit):
-                self._interrupt_until(lambda: not self._running.locked())
+                interrupt_until(self._connection, lambda: not self._running.locked())
                 raise
 
     def _run_alone(self, text: str, params: Any) -> pa.Table:

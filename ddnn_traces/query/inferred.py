@@ -89,8 +89,11 @@ def _of_run(run_id: str, messages: pa.Table) -> pa.Table:
     folder = caches.folder("inferred_jobs")
     file = folder / f"{_digest(run_id, messages)}.arrow" if folder else None
     if file:
-        with contextlib.suppress(OSError, pa.ArrowInvalid):
-            return feather.read_table(file)
+        with contextlib.suppress(OSError, pa.ArrowException):
+            known = feather.read_table(file)
+            known.validate(full=True)
+            if known.schema.equals(tables.JOBS):
+                return known
     jobs = tables.jobs_of(run_id, messages)
     if file:
         with contextlib.suppress(OSError), whole_file(file) as half_written:

@@ -13,20 +13,25 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
+import operator
 import re
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.ingestors import pipeline
+from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.training_logs import natural_order
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import facts, leak_scan, request
 from ddnn_traces.release.anonymise import identifiers
 from ddnn_traces.release.anonymise import key as keys
 from ddnn_traces.release.anonymise.mapping import Anonymiser, Options, RunMapping
+from ddnn_traces.store import layout
 from ddnn_traces.text import sql_literal
 
 if TYPE_CHECKING:
@@ -37,6 +42,10 @@ KNOWN_SHARES = (0.01, 0.1, 0.5)
 DRAWS = 20
 #: Runs are attacked up to so many flows, which are held in memory; the others are left out.
 MOST_FLOWS = 200_000
+#: By how much counters that are read at other times, and count headers, may be off.
+ROUGHLY = 0.1
+#: By how much two estimates of a clock differ: each has an uncertainty of a few us (docs/clocks.md).
+CLOCK_NS = 20_000
 
 #: A host: the name of its run, and its own there.
 Host = tuple[str, str]
@@ -47,11 +56,15 @@ _Flow = dict[str, Any]
 
 @dataclass(frozen=True)
 class Tables:
-    """What the attacks read of a release, or of the original: rows of hosts and flows by run, offsets of clocks."""
+    """What the attacks read of a release, or of the original: rows of hosts and flows by run, offsets of clocks.
+
+    again: the offsets that an ingest of a release's captures estimates.
+    """
 
     hosts: Mapping[str, Sequence[str]]
     flows: Mapping[str, Sequence[_Flow]]
     clocks: Mapping[Host, int]
+    again: Mapping[Host, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, dataset: Dataset, runs: Sequence[str]) -> Tables:
@@ -137,10 +150,25 @@ def of_release(release: Path, original: str | Path, key: Path | None = None) -> 
         allowed = {word for name in known.run_ids for word in re.split(r"[-_. ]", name)}  # published, so on purpose
         named = leak_scan.words(before, [], options, file, " ".join(request.intended(asdict(known.about)))).runs
         mapping = Anonymiser(held, options, before, named=named, allowed=allowed)
-        found = recovered(after, before, mapping)
+        found = recovered(after, before, mapping, clocks_again(release, known))
     if not found:
         raise UsageError(f"{original}: has no run of {release}; name the dataset that it was published from")
     return pl.DataFrame(map(_row, found), infer_schema_length=None)
+
+
+def clocks_again(release: Path, known: facts.Release) -> dict[Host, int]:
+    """Offsets of clocks that an ingest of a release's captures estimates, also where its tables withhold them."""
+    if not known.captures:
+        return {}
+    host = "label" if known.options["addresses"] == "roles" else "vantage_ip"
+    with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as scratch:
+        pipeline.ingest([str(release / layout.CAPTURES)], Path(scratch) / "again", IngestOptions(hash="none"))
+        with Dataset(Path(scratch) / "again") as again:
+            rows = again.sql(
+                f"SELECT c.run_id, {host}, min(clock_offset_ns) FROM captures AS c JOIN hosts AS h ON h.run_id = "
+                "c.run_id AND host_ip = vantage_ip WHERE clock_offset_ns IS NOT NULL GROUP BY ALL ORDER BY ALL"
+            ).rows()
+    return {(run_id, name): offset for run_id, name, offset in rows}
 
 
 def as_published(found: Recovered) -> dict[str, Any]:
@@ -153,8 +181,13 @@ def _row(found: Recovered) -> dict[str, Any]:
     return {name: value for name, value in vars(found).items() if name != "is_secret"}
 
 
-def recovered(release: Dataset, original: Dataset, anonymiser: Anonymiser) -> list[Recovered]:
-    """What the attacks recover of the runs of a release that fit into MOST_FLOWS; [] where there is none."""
+def recovered(
+    release: Dataset, original: Dataset, anonymiser: Anonymiser, again: Mapping[Host, int] | None = None
+) -> list[Recovered]:
+    """What the attacks recover of the runs of a release that fit into MOST_FLOWS; [] where there is none.
+
+    again: clocks_again(), where the captures were ingested.
+    """
     flows = dict(release.sql("SELECT run_id, count(*) FROM flows GROUP BY ALL").rows())
     left, maps = MOST_FLOWS, []
     for run_id in anonymiser.runs:
@@ -166,7 +199,7 @@ def recovered(release: Dataset, original: Dataset, anonymiser: Anonymiser) -> li
         return []
     published = Tables.of(release, [mapping.name for mapping in maps])
     return attack(
-        published,
+        replace(published, again=again or {}),
         Tables.of(original, [mapping.run_id for mapping in maps]),
         Truth.of(maps),
         anonymiser.options.addresses,
@@ -342,7 +375,11 @@ def _branches(leaves: Sequence[str], bits: Mapping[str, str], marks: Mapping[str
 
 
 def by_known_values(
-    candidates: Candidates, published: Mapping[Host, Any], known: Mapping[Host, Any], runs: Mapping[str, str]
+    candidates: Candidates,
+    published: Mapping[Host, Any],
+    known: Mapping[Host, Any],
+    runs: Mapping[str, str],
+    alike: Callable[[Any, Any], bool] = operator.eq,
 ) -> Candidates:
     """Of each host those that have the same value: bytes, the offset of a clock, all that was sent and when.
 
@@ -351,8 +388,33 @@ def by_known_values(
     found = dict(candidates)
     for (run_id, host), left in candidates.items():
         if (value := published.get((run_id, host))) is not None:
-            same = frozenset(address for address in left if known.get((runs[run_id], address)) == value)
+            others = {address: known.get((runs[run_id], address)) for address in left}
+            same = frozenset(address for address, other in others.items() if other is not None and alike(value, other))
             found[run_id, host] = same or left
+    return found
+
+
+def are_near(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether counters are the same but for ROUGHLY."""
+    return all(abs(a - b) <= ROUGHLY * max(a, b) for a, b in zip(one, other, strict=True))
+
+
+def by_clocks(
+    candidates: Candidates, published: Mapping[Host, int], known: Mapping[Host, int], runs: Mapping[str, str]
+) -> Candidates:
+    """Offsets of clocks by another reference: those that bring all clocks of the run onto known ones at once."""
+    found = dict(candidates)
+    for (run_id, host), left in candidates.items():
+        if (run_id, host) in published:
+            ours = [offset for (run, _), offset in published.items() if run == run_id]
+            theirs = [offset for (run, _), offset in known.items() if run == runs[run_id]]
+            same = set()
+            for address in left:
+                if (offset := known.get((runs[run_id], address))) is not None:
+                    shift = offset - published[run_id, host]
+                    if all(any(abs(one + shift - other) <= CLOCK_NS for other in theirs) for one in ours):
+                        same.add(address)
+            found[run_id, host] = frozenset(same) or left
     return found
 
 
@@ -399,8 +461,14 @@ def _on_hosts(case: _Case) -> Iterator[Recovered]:
     yield _injected(case)
     counted = by_known_values(in_use, volumes(published), volumes(original), runs)
     yield found("sizes", "the addresses of each run, and bytes sent and received by each", counted)
+    roughly = by_known_values(in_use, volumes(published), volumes(original), runs, are_near)
+    knows = f"the addresses of each run, and bytes sent and received by each to within {ROUGHLY:.0%}"
+    yield found("approximate sizes", knows, roughly)
     clocks = by_known_values(in_use, published.clocks, original.clocks, runs)
     yield found("clocks", "the addresses of each run, and the offset of each clock", clocks)
+    if published.again:
+        again = by_clocks(in_use, published.again, original.clocks, runs)
+        yield found("clocks estimated again", "the addresses of each run, and the offset of each clock", again)
     same = by_known_values(in_use, histories(published), histories(original), runs)
     yield found("sizes and intervals", "the original dataset", same)
 

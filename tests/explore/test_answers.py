@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
+from endless_run import ENDLESS_RUN, SHORT_RUN, endless_dataset
 
-from ddnn_traces.explore.answers import Answers
+from ddnn_traces.explore.answers import Answers, Choice, Made
 
 #: 10^12 rows: hours.
 ENDLESS = "SELECT sum(sqrt(one.range + other.range)) FROM range(1000000) AS one, range(1000000) AS other"
@@ -100,3 +103,36 @@ def test_other_runs_end_what_is_asked_of_the_last_ones(asked: Asked) -> None:
     message, buffers = sent.get()
     assert message["uuid"] == "other"
     assert len(rows(buffers)) == 3
+
+
+@pytest.fixture(scope="module")
+def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return endless_dataset(tmp_path_factory.mktemp("endless"))
+
+
+def test_the_next_choice_ends_tables_that_are_made(endless: Path) -> None:
+    told: queue.Queue[Made] = queue.Queue()
+    threads: list[threading.Thread] = []
+
+    def thread(**given: Any) -> threading.Thread:
+        threads.append(threading.Thread(**given))
+        return threads[-1]
+
+    choice = Choice(endless, told.put, thread)
+    choice.choose([ENDLESS_RUN])
+    choice.choose([SHORT_RUN])
+    for each in threads:
+        each.join()
+    made = told.get()
+    assert told.empty()  # nothing of the first choice
+    assert made.error == ""
+    assert made.contents is not None
+    assert made.contents.runs == (SHORT_RUN,)
+    made.dataset.close()
+
+
+def test_tables_that_are_made_have_a_limit_of_time(endless: Path) -> None:
+    told: queue.Queue[Made] = queue.Queue()
+    Choice(endless, told.put, limit_s=0.1).choose([ENDLESS_RUN])
+    made = told.get()
+    assert (made.runs, made.contents, made.error) == ([ENDLESS_RUN], None, "ended: it took 0.1 s")

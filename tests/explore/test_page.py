@@ -17,6 +17,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 import pytest
+from endless_run import ENDLESS_RUN, SHORT_RUN, endless_dataset
 from tools import COMMAND, needs_tool
 
 import ddnn_traces
@@ -230,6 +231,16 @@ def count(group: str) -> str:
     return f"all('svg g[aria-label={group}] > *').length"
 
 
+def choose(browser: Browser, chosen: str, other: str) -> None:
+    """Choose another run in the place of the only one that is chosen."""
+    browser.wait(f"all('button').some((button) => button.textContent.includes('{chosen}'))")
+    browser.evaluate(f"all('button').find((button) => button.textContent.includes('{chosen}')).click()")
+    for name in (other, chosen):
+        option = f"all('[role=option]').find((option) => option.textContent.trim() === '{name}')"
+        browser.wait(option + " !== undefined")
+        browser.evaluate(option + ".click()")
+
+
 def first_value(dataset: Dataset, query: str) -> Any:
     return dataset.sql_arrow(query)[0][0].as_py()
 
@@ -282,11 +293,7 @@ def test_the_page_shows_the_dataset_filters_and_asks_no_other_host(
         assert browser.evaluate(count("cell")) == pairs
 
         # another run in its place: all of its data, and no choice
-        browser.evaluate(f"all('button').find((button) => button.textContent.includes('{FIRST}')).click()")
-        for name in (SECOND, FIRST):
-            option = f"all('[role=option]').find((option) => option.textContent.trim() === '{name}')"
-            browser.wait(option + " !== undefined")
-            browser.evaluate(option + ".click()")
+        choose(browser, FIRST, SECOND)
         with ddnn_traces.open(explored, [SECOND]) as two:
             pairs = first_value(two, "SELECT count(*) FROM traffic_matrix")
             steps = first_value(two, "SELECT count(*) FROM steps")
@@ -303,6 +310,19 @@ def test_the_page_shows_the_dataset_filters_and_asks_no_other_host(
     assert asked_by_server != []
     assert [line for line in asked_by_server if not re.search(r"127\.0\.0\.1|localhost|::1", line)] == []
     assert contents(explored) == before
+
+
+def test_tables_that_are_made_without_end_end_at_the_next_choice(tmp_path: Path) -> None:
+    dataset = endless_dataset(tmp_path)
+    server = Server(dataset, tmp_path / "server", "--no-browser")
+    try:
+        with ddnn_traces.open(dataset, [SHORT_RUN]) as one, Browser(tmp_path / "browser") as browser:
+            pairs = first_value(one, "SELECT count(*) FROM traffic_matrix")
+            browser.open(server.page.as_uri(), f"http://{server.origin}/")
+            choose(browser, ENDLESS_RUN, SHORT_RUN)
+            browser.wait(f"{count('cell')} === {pairs}")
+    finally:
+        assert server.interrupt() == 0
 
 
 def test_only_loopback_is_listened_on_and_the_token_is_needed(server: Server) -> None:

@@ -5,13 +5,15 @@ What the jobs are is tested in tests/collectives and by the cases of the queries
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import duckdb
 import polars as pl
+import pyarrow as pa
 import pytest
 from datasets import write_dataset
+from pyarrow import feather
 
 from ddnn_traces.collectives import tables
 from ddnn_traces.errors import QueryError
@@ -57,10 +59,21 @@ def test_jobs_come_from_the_cache_the_second_time(
         assert again.query("jobs").equals(first)
 
 
-def test_a_damaged_file_of_the_cache_is_made_again(dataset: Dataset, cache: Path) -> None:
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:100])
+
+
+def with_other_columns(file: Path) -> None:
+    feather.write_feather(pa.table({"run_id": ["a"]}), str(file))
+
+
+@pytest.mark.parametrize("damage", [cut, with_other_columns])
+def test_a_damaged_file_of_the_cache_is_made_again(
+    damage: Callable[[Path], None], dataset: Dataset, cache: Path
+) -> None:
     first = dataset.query("collectives")
     for file in cache.glob("*.arrow"):
-        file.write_bytes(file.read_bytes()[:100])
+        damage(file)
     with Dataset(dataset.path) as again:
         assert again.query("collectives").equals(first)
     assert all(file.stat().st_size > 100 for file in cache.glob("*.arrow"))

@@ -119,6 +119,31 @@ def test_sizes_name_the_hosts_whose_bytes_differ() -> None:
     assert sizes.recovered == pytest.approx((1 + 1 + 3 * 1 / 3) / 5)
 
 
+def test_sizes_that_are_known_roughly_name_hosts_that_differ_by_more() -> None:
+    """Counters to within 10%: a host with twice the bytes is found, two that differ by 5% are not told apart."""
+    assert attacks.are_near((105, 100), (100, 100))
+    assert not attacks.are_near((105, 100), (100, 50))
+    (sizes,) = attacked(LABELS, sorted(LABELS))["approximate sizes", "hosts"]
+    assert sizes.recovered == pytest.approx((1 + 1 + 3 * 1 / 3) / 5)
+    candidates = {("run", name): frozenset(ADDRESSES[:3]) for name in LABELS[:3]}
+    published = {("run", name): (sent, sent) for name, sent in zip(LABELS[:3], (1000, 1050, 3000), strict=True)}
+    known = {("old", address): value for address, value in zip(ADDRESSES, published.values(), strict=False)}
+    found = attacks.by_known_values(candidates, published, known, {"run": "old"}, attacks.are_near)
+    assert [len(left) for left in found.values()] == [2, 2, 1]
+    assert all(address in left for address, left in zip(ADDRESSES, found.values(), strict=False))
+
+
+def test_clocks_are_recognised_from_another_reference() -> None:
+    """Differences of 3 and 7 ms tell three clocks apart, whichever is the reference; three equal ones are not."""
+    candidates = {("run", name): frozenset(ADDRESSES[:3]) for name in LABELS[:3]}
+    for offsets, left in (((0, 3_000_000, 10_000_000), 1), ((0, 1_000, -2_000), 3)):
+        known = {("old", address): offset for address, offset in zip(ADDRESSES, offsets, strict=False)}
+        published = {("run", name): offset - offsets[2] + 500 for name, offset in zip(LABELS, offsets, strict=False)}
+        found = attacks.by_clocks(candidates, published, known, {"run": "old"})
+        assert [len(one) for one in found.values()] == [left] * 3
+        assert all(address in one for address, one in zip(ADDRESSES, found.values(), strict=False))
+
+
 @pytest.mark.parametrize(("clocks", "expected"), [({}, 0.2), ({name: i for i, name in enumerate(LABELS)}, 1.0)])
 def test_clocks_name_hosts_where_they_are_published(clocks: Mapping[str, int], expected: float) -> None:
     candidates = {("run", label): frozenset(ADDRESSES) for label in LABELS}

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ddnn_traces.jit import helper, u32, u32_little
+from ddnn_traces.jit import helper
 from ddnn_traces.pcap.compiled import compiled
 from ddnn_traces.pcap.compiled.connections import (
     BEGAN_WITH_SYN,
@@ -64,7 +64,7 @@ from ddnn_traces.pcap.compiled.flow_table import (
     new_flow,
 )
 from ddnn_traces.pcap.compiled.headers import TCP
-from ddnn_traces.pcap.compiled.scan import CORRUPT, pcapng_block
+from ddnn_traces.pcap.compiled.scan import CORRUPT, pcapng_block, record_header
 from ddnn_traces.pcap.flow_counters import COUNTERS
 
 
@@ -248,10 +248,8 @@ def _records(buf, pos, size, framing):
     ticks_a_second = 1_000_000_000 // framing.tick_ns
     links, last = 0, np.int64(-1)
     while links < _CHAIN and pos + 16 <= size:
-        seconds, fraction = _field(buf, pos, framing.big_endian), _field(buf, pos + 4, framing.big_endian)
-        captured, wire = _field(buf, pos + 8, framing.big_endian), _field(buf, pos + 12, framing.big_endian)
-        sane = captured <= framing.max_captured and captured <= wire and fraction < ticks_a_second
-        sane = sane and (seconds | fraction | wire) != 0
+        sane, seconds, fraction, captured, wire = record_header(buf, pos, framing.big_endian, framing.max_captured)
+        sane = sane and captured <= wire and fraction < ticks_a_second
         if not sane or wire > (1 << 24) or (last >= 0 and abs(seconds - last) > 3600):
             return links, False
         last = seconds
@@ -270,8 +268,3 @@ def _packet_blocks(buf, pos, size, big_endian, interfaces):
             return links, stopped != CORRUPT
         links += is_packet
     return links, True
-
-
-@helper
-def _field(buf, i, big_endian):
-    return u32(buf, i) if big_endian else u32_little(buf, i)

@@ -201,6 +201,19 @@ def pcapng_block(buf, pos, size, big_endian, interfaces, last_time):
 
 
 @helper
+def record_header(buf, pos, big_endian, max_captured):
+    """The header of a pcap's record: whether it can be one, seconds, fraction of one, captured and original length."""
+    if big_endian:
+        seconds, fraction, captured, wire = u32(buf, pos), u32(buf, pos + 4), u32(buf, pos + 8), u32(buf, pos + 12)
+    else:
+        seconds, fraction = u32_little(buf, pos), u32_little(buf, pos + 4)
+        captured, wire = u32_little(buf, pos + 8), u32_little(buf, pos + 12)
+    # zeros are the tail of a file that was allocated and not written
+    is_sane = captured <= max_captured and (wire | captured | seconds | fraction) != 0
+    return is_sane, seconds, fraction, captured, wire
+
+
+@helper
 def record_at(buf, pos, size, framing, interfaces, last_time):
     """The record of a pcap, or block of a pcapng, at pos, as pcapng_block, with the link type in place of the
     interface's number. scan() has this in its loop, where it is faster."""
@@ -213,14 +226,9 @@ def record_at(buf, pos, size, framing, interfaces, last_time):
         return stopped, is_packet, start, captured, wire, time, link, following
     if pos + 16 > size:
         return np.int64(NEED_BYTES), False, nothing, nothing, nothing, nothing, nothing, pos
-    if framing.big_endian:
-        seconds, fraction = u32(buf, pos), u32(buf, pos + 4)
-        captured, wire = u32(buf, pos + 8), u32(buf, pos + 12)
-    else:
-        seconds, fraction = u32_little(buf, pos), u32_little(buf, pos + 4)
-        captured, wire = u32_little(buf, pos + 8), u32_little(buf, pos + 12)
+    is_sane, seconds, fraction, captured, wire = record_header(buf, pos, framing.big_endian, framing.max_captured)
     start, following = pos + 16, pos + 16 + captured
-    if captured > framing.max_captured or (wire | captured | seconds | fraction) == 0:
+    if not is_sane:
         return np.int64(CORRUPT), False, nothing, nothing, nothing, nothing, nothing, pos
     if following > size:
         return np.int64(NEED_BYTES), False, nothing, nothing, nothing, nothing, nothing, pos
@@ -319,14 +327,9 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
             if pos + 16 > size:
                 why = NEED_BYTES
                 break
-            if big_endian:
-                seconds, fraction = u32(buf, pos), u32(buf, pos + 4)
-                captured, wire = u32(buf, pos + 8), u32(buf, pos + 12)
-            else:
-                seconds, fraction = u32_little(buf, pos), u32_little(buf, pos + 4)
-                captured, wire = u32_little(buf, pos + 8), u32_little(buf, pos + 12)
-            if captured > max_captured or (wire | captured | seconds | fraction) == 0:
-                why = CORRUPT  # zeros are the tail of a file that was allocated and not written
+            is_sane, seconds, fraction, captured, wire = record_header(buf, pos, big_endian, max_captured)
+            if not is_sane:
+                why = CORRUPT
                 break
             start = pos + 16
             end = following = start + captured
