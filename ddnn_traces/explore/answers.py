@@ -6,7 +6,7 @@ import collections
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -134,7 +134,7 @@ class Made:
     """What was made of a choice of runs: their contents in the dataset's connection, or an error."""
 
     runs: Sequence[str]
-    dataset: Dataset
+    dataset: Dataset = field(repr=False)  # which would read files
     contents: contents.Contents | None = None
     error: str = ""
 
