@@ -1,7 +1,6 @@
 -- question: Which host or link makes each training job slow, and what does it cost?
 -- row: a run, a job and a finding, the costliest first; a job that nothing delays has none
 -- inputs: flows, hosts, job_flows, jobs, collective_transfers, collective_entries, edge_times
--- param: least_share DOUBLE > 0 = 0.05; of a step's usual time: what costs less is no finding
 -- column: run_id from jobs
 -- column: job from jobs
 -- column: rank; 1 is the costliest of the job
@@ -14,7 +13,7 @@
 -- column: explained_share; part of the time that is lost in this way in the job: by the host, or on the link
 -- column: p_value; probability that some host (link) is the worst as often by chance
 -- column: steps_worst steps; in which it lost most: k
--- column: steps_lost steps; behind the first, in which a host (link) lost least_share of the mean step: n
+-- column: steps_lost steps; behind the first, in which a host (link) lost 5% of the mean step: n
 -- column: sentence; the finding in words
 -- The unit is a step of this run: what lasts for some steps makes them depend on each other, and says nothing of other runs. p_value is
 -- the binomial tail of k in n, times the hosts (links). Costs are those of the n steps.
@@ -24,7 +23,8 @@
 -- A link's cost is excess_ms of edge_times (slow_link), or stalled_ms (loss). What is not seen: a cause that all hosts share, and one that
 -- is there in all steps of hosts of unlike roles.
 WITH thresholds AS (
-    SELECT 0.2 AS most_p, 0.55 AS least_explained,
+    SELECT 0.05 AS least_share,                       -- of the mean step
+           0.2 AS most_p, 0.55 AS least_explained,
            0.3 AS most_elsewhere, 0.9 AS most_links,  -- of a host with several slow links: what others lose, over what they would by chance
            0.75 AS least_of_link,                     -- of what the links of a host lose: one link alone
            0.8 AS slow_part, 0.6 AS slow_shared_part, -- of the usual rate, the second where the ends have several links
@@ -91,10 +91,11 @@ WITH thresholds AS (
     GROUP BY run_id, job
     HAVING behind_first > 0
 ), judged AS MATERIALIZED (
-    SELECT c.*, behind_first, step_ms, max(cost_ms) OVER of_one >= $least_share * step_ms AS is_lost,
+    SELECT c.*, behind_first, step_ms, max(cost_ms) OVER of_one >= least_share * step_ms AS is_lost,
            cost_ms = max(cost_ms) OVER of_one AS is_most
     FROM costs AS c
     JOIN lengths USING (run_id, job)
+    CROSS JOIN thresholds
     WINDOW of_one AS (PARTITION BY run_id, job, step, kind, level)
 ), units AS (
     SELECT run_id, job, kind, level, host_ip, peer_ip, sum(cost_ms) FILTER (is_lost) AS total_ms, count(*) FILTER (is_lost) AS n,
@@ -120,18 +121,17 @@ WITH thresholds AS (
                               + CASE WHEN i = n THEN 0 ELSE (n - i) * ln(1 - chance) END))
                FROM (SELECT unnest(range(k, n + 1)) AS i))) END AS p_value
     FROM (SELECT *, least(1, CASE level WHEN 2 THEN 2 ELSE 1 END / rivals) AS chance FROM explained)
-    WHERE share_of_step >= $least_share
+    CROSS JOIN thresholds
+    WHERE share_of_step >= least_share
 ), found AS (
     SELECT t.*, max(explained_share) FILTER (level = 1) OVER of_kind AS of_link,
            max(explained_share) FILTER (level = 2) OVER of_kind AS of_host
     FROM tested AS t
-    CROSS JOIN thresholds
     WHERE p_value <= most_p AND (CASE WHEN level = 2 THEN 1 - explained_share <= most_elsewhere * (1 - link_share)
                                ELSE explained_share >= least_explained END)
     WINDOW of_kind AS (PARTITION BY run_id, job, kind)
 ), chosen AS (
-    SELECT * FROM found
-    CROSS JOIN thresholds
+    FROM found
     QUALIFY row_number() OVER (
         PARTITION BY run_id, job, kind
         ORDER BY CASE WHEN level = 2 AND of_link >= least_of_link * of_host

@@ -125,18 +125,13 @@ def _list_queries() -> None:
 @click.command()
 @dataset_argument
 @runs_option
-@click.option(
-    "--least-share",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Part of a step's mean time; what costs less is no finding. Default: 0.05.",
-)
-def diagnose(dataset: str | Path, runs: tuple[str, ...], least_share: float | None) -> None:
+def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
     """Print which host or link makes the steps of each training job slow, the costliest first.
 
     Inferred from the traffic alone, in each run by itself (query verdicts, docs/delays.md).
     """
     with open_dataset(dataset, runs) as opened:
-        found = opened.query("verdicts", **({} if least_share is None else {"least_share": least_share}))
+        found = opened.query("verdicts")
         jobs = opened.query("jobs")
         count = len(opened.run_ids)
     for run_id, job, rank, confidence, sentence in found.select(

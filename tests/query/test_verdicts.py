@@ -145,14 +145,3 @@ def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Pa
         "Nothing stands out in 1 job.",
         "In 1 run no job is seen: flows must repeat their bytes in each of five steps.",
     ]
-    few = command("diagnose", "dataset", "--run", "late", "--least-share", "0.5").stdout.decode()
-    assert few == "Nothing stands out in 1 job.\n"
-
-
-@pytest.mark.parametrize("share", ["0", "-1", "x"])
-def test_diagnose_refuses_a_wrong_share(command: RunCommand, tmp_path: Path, share: str) -> None:
-    with dataset(tmp_path / "dataset", ring("r", 1)):
-        pass
-    done = command("diagnose", "dataset", "--least-share", share)
-    assert done.returncode == 2
-    assert b"--least-share" in done.stderr
