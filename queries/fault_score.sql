@@ -9,7 +9,7 @@
 -- column: found_kind; kind of the costliest finding; null where nothing stands out
 -- column: found_host; label of its host, or of its link's sender
 -- column: found_peer; label of its link's receiver
--- column: found_share; its share_of_step
+-- column: found_share ratio; its share_of_step
 -- column: confidence from verdicts
 -- column: is_place_right; whether the host at fault is the one found, or an end of the link found; null for a run without a fault
 -- column: is_kind_right; whether the kind is the fault's, too; null for a run without a fault

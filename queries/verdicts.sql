@@ -8,9 +8,9 @@
 -- column: host_ip; address of the host, or of the link's sender; null where the loss is on most links
 -- column: peer_ip; address of the link's receiver; null for a host, and where several links of the host are concerned
 -- column: cost_ms ms; mean over the steps behind the first
--- column: share_of_step; cost_ms over the mean step
+-- column: share_of_step ratio; cost_ms over the mean step
 -- column: confidence; explained_share times 1 - p_value: no calibrated probability
--- column: explained_share; part of the time that is lost in this way in the job: by the host, or on the link
+-- column: explained_share share; part of the time that is lost in this way in the job: by the host, or on the link
 -- column: p_value; probability that some host (link) is the worst as often by chance
 -- column: steps_worst steps; in which it lost most: k
 -- column: steps_lost steps; behind the first, in which a host (link) lost 5% of the mean step: n
