@@ -87,6 +87,7 @@ _ROOT = "needs root, tcpdump and PyTorch; tests/testbed makes such runs"
 _SERVER = "needs a network and an account; tests/release pushes to servers of its own"
 NOT_RUN: dict[tuple[str, str], str] = {
     ("data/README.md", "sudo ddnn-traces testbed data/sample.toml"): _ROOT,
+    ("data/README.md", "sudo ddnn-traces testbed data/faults.toml"): _ROOT,
     ("docs/our_dataset.md", "sudo ddnn-traces testbed sweep data/dataset.toml"): _ROOT,
     ("docs/testbed.md", "sudo ddnn-traces testbed run matrix.toml"): _ROOT,
     ("docs/testbed.md", "sudo ddnn-traces testbed sweep sweep.toml"): _ROOT,
