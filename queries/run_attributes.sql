@@ -24,7 +24,7 @@
 -- column: planned_steps
 -- column: steps steps; different steps in the run's logs; null without a log
 -- column: finished; whether the log has all planned steps; null where none are planned, or without a log
--- column: fault; what was killed on purpose: process, host or none
+-- column: fault; what was killed on purpose (process, host), or fault_kind of a fault that made a host or link slow; none
 -- column: law_factor ratio; model sizes that the declared collective sends in a step among the run's workers and servers (declared_law); null without a law
 -- column: disturbance; why the run is no clean example of its volume: fault, unfinished or heavy loss, with the detail; null where none is known
 -- A log in which no two workers have a step in common counts the updates of a server: a step is one worker's then.
@@ -60,14 +60,15 @@ WITH thresholds AS (
            framework || coalesce('-' || backend, '') AS framework_backend,
            batch_size, topology, workers, delay_ms, loss_pct, bandwidth_mbit, model, optimizer, offload, source,
            congestion_control, epochs, nullif(regexp_replace(variant, '(^|[-_])(r|run|rep|repeat|seed)?[-_]?[0-9]+$', ''), '') AS variant,
-           planned_steps, steps, steps >= planned_steps AS finished, coalesce(fault, 'none') AS fault, law_factor
+           planned_steps, steps, steps >= planned_steps AS finished, coalesce(fault, fault_kind, 'none') AS fault, law_factor
     FROM runs
     JOIN segmentation_offload USING (run_id)
     LEFT JOIN logged_steps USING (run_id)
     LEFT JOIN kills USING (run_id)
     LEFT JOIN laws USING (run_id)
 )
-SELECT described.*, CASE WHEN fault <> 'none' THEN 'fault: ' || fault || ' killed on purpose'
+SELECT described.*, CASE WHEN fault IN ('process', 'host') THEN 'fault: ' || fault || ' killed on purpose'
+               WHEN fault <> 'none' THEN 'fault: ' || fault || ' made on purpose'
                WHEN NOT finished THEN 'unfinished: ' || steps || ' of ' || planned_steps || ' steps'
                WHEN loss_pct >= heavy_loss_pct THEN 'heavy loss: ' || loss_pct || '% of the packets' END AS disturbance
 FROM described
