@@ -97,6 +97,7 @@ def test_every_section_has_a_headline_or_is_named_as_missing(written: Path) -> N
     first, lacking = 1, re.findall(r"<b>(.*?)</b>", text[text.index('id="missing"') : text.index('id="queries"')])
     assert len(headlines) + first == text.count("<section ") == writer.SECTIONS - len(lacking)
     assert all(len(headline) > 15 and headline.endswith(".") for headline in headlines)
+    assert [headline for headline in headlines if re.search(r"\b((?:\w+ ){2,4})\1", headline)] == []  # no words twice
     assert written.stat().st_size < 4e6
 
 

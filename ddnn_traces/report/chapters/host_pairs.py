@@ -63,7 +63,7 @@ def _shapes(topologies: pl.DataFrame) -> str:
         f"{runs:,} {words(kind)}" if problem is None else f"cannot be told in {runs:,} ({kind})"
         for kind, problem, runs in kinds.iter_rows()
     )
-    return f"The traffic of {counted(topologies.height, 'run')} shows: {found}"
+    return f"{counted(topologies.height, 'run')} shows: {found}"
 
 
 def _runner_up(row: dict[str, object]) -> str:
