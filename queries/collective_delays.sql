@@ -28,13 +28,14 @@ WITH entered AS (
     FROM edge_times
     GROUP BY run_id, job, step, "position"
 ), parts AS (
-    SELECT t.*, (t.end_ns - e.first_ns) / 1e6 AS span_ms, (e.last_ns - e.first_ns) / 1e6 AS waiting_ms, transfer_ms, slow_link_ms,
+    SELECT t.*, (t.end_ns - e.first_ns) / 1e6 AS took_ms, (e.last_ns - e.first_ns) / 1e6 AS waiting_ms, transfer_ms, slow_link_ms,
            stalled_ms, slow_from, slow_to
     FROM collective_times AS t
     JOIN entered AS e USING (run_id, job, step, "position")
     LEFT JOIN sent USING (run_id, job, step, "position")
 )
-SELECT run_id, job, step, "position", communicator, CASE WHEN parts.span_ms >= 10 THEN parts.span_ms END AS span_ms, waiting_ms, transfer_ms, slow_link_ms, stalled_ms,
-       CASE WHEN parts.span_ms >= 10 THEN parts.span_ms - waiting_ms - transfer_ms - slow_link_ms - stalled_ms END AS remainder_ms, last_host, slow_from, slow_to
+SELECT run_id, job, step, "position", communicator, CASE WHEN took_ms >= 10 THEN took_ms END AS span_ms, waiting_ms, transfer_ms,
+       slow_link_ms, stalled_ms, span_ms - waiting_ms - transfer_ms - slow_link_ms - stalled_ms AS remainder_ms, last_host,
+       slow_from, slow_to
 FROM parts
 ORDER BY run_id, job, step, "position"

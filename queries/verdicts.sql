@@ -158,7 +158,7 @@ WITH thresholds AS (
     GROUP BY c.run_id, c.job, c.kind
 ), named AS (
     SELECT c.* REPLACE (CASE WHEN c.kind = 'slow_link' AND other_bytes > other_part * payload_bytes THEN 'background' ELSE c.kind END AS kind),
-           gbit_per_s, usual_gbit_per_s, is_shared, retransmitted_bytes, payload_bytes, other_bytes, step_ms,
+           gbit_per_s, usual_gbit_per_s, is_shared, retransmitted_bytes, payload_bytes, other_bytes,
            coalesce(a.label, c.host_ip) AS host, coalesce(b.label, c.peer_ip) AS peer,
            CASE WHEN peer IS NOT NULL THEN format('The link {} to {}', host, peer)
                 WHEN host IS NOT NULL THEN format('The links of {}', host) ELSE 'Most links' END AS link, CASE WHEN peer IS NULL THEN '' ELSE 's' END AS s

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddnn_traces.collectives.periods import Period, chain_of, periods
-from ddnn_traces.collectives.streams import MS, Array, Stream, hosts_of
+from ddnn_traces.collectives.streams import MS, Array, Stream, hosts_of, without_control
 
 _SAME_TIME = 1.35  # factor between the step times of two flows: medians of loaded hosts
 _FEW_VOTES = 0.2  # of the flows that take a part of a step for the whole
@@ -20,7 +20,6 @@ _MOST_STARTS = 200
 _SILENCE = 0.3 * MS
 _MOST_PARTS = 6  # a period may be of several steps: the shortest counts whose silence is as long
 _ALIKE = 0.4
-_CONTROL = 0.02  # of the bytes that the largest flow of a job sends in a step
 _PRESENT = 0.8
 
 
@@ -151,8 +150,7 @@ def is_closed(job: Job) -> bool:
 
     Control messages of a connection's other direction close nothing.
     """
-    most = max(period.size for period in job.values())
-    flows = [stream for stream, period in job.items() if period.size > _CONTROL * most]
+    flows = without_control({stream: period.size for stream, period in job.items()})
     return {stream.src for stream in flows} == {stream.dst for stream in flows} == hosts_of(job)
 
 

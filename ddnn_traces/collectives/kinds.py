@@ -17,7 +17,7 @@ import numpy as np
 from ddnn_traces.collectives import shapes
 from ddnn_traces.collectives.jobs import Steps
 from ddnn_traces.collectives.phases import Parts, Phase, measured, merge
-from ddnn_traces.collectives.streams import Array, Stream, by_hosts, groups, header_bytes, hosts_of
+from ddnn_traces.collectives.streams import Array, Stream, by_hosts, groups, header_bytes, hosts_of, without_control
 
 _EQUAL = 0.02  # of the bytes of two flows
 _UNEQUAL_BYTES = 350.0  # control messages
@@ -28,7 +28,6 @@ _EXACT = 5e-4  # of the bytes, for a sum of messages
 _MOST_SUMS = 300
 _MOST_PHASES = 9  # that are looked at as sums of shards
 _LEAST_SHARD = 100.0  # bytes
-_CONTROL = 0.02  # of the bytes that the largest flow sends in a step
 _SEEN = 0.2  # of the messages of a length, so many have known ends
 
 
@@ -473,8 +472,8 @@ def _transfers(pair: tuple[str, str], phases: Sequence[Phase]) -> int:
 def _with_data(found: Sequence[Collective], steps: Steps) -> list[Stream]:
     """The flows of a step without those that carry little, and that for no collective of several hosts."""
     used = {s for one in found if one.kind != "send" for phase in one.phases for s in phase.spans}
-    most = max(steps.size.values())
-    return [stream for stream, size in steps.size.items() if size > _CONTROL * most or stream in used]
+    kept = used.union(without_control(steps.size))
+    return [stream for stream in steps.size if stream in kept]
 
 
 def _outside_in(volumes: dict[tuple[str, str], float], calls: dict[tuple[str, str], list[Phase]]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ MS = 1_000_000  # ns
 SMALL = 64  # bytes: gloo's headers have 48, and no data of training is as small
 _LEAST_BYTES = 10_000
 _LEAST_SHARE = 0.002  # of the largest flow
+_CONTROL_SHARE = 0.02  # of the bytes that the largest flow of a job sends in a step
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +70,12 @@ def header_bytes(streams: Iterable[Stream]) -> float:
 
 def hosts_of(streams: Iterable[Stream]) -> frozenset[str]:
     return frozenset(host for stream in streams for host in stream.hosts)
+
+
+def without_control(sizes: Mapping[Stream, float]) -> list[Stream]:
+    """The flows that send more than control messages. sizes: bytes that each flow of a job sends in a step."""
+    most = max(sizes.values())
+    return [stream for stream, size in sizes.items() if size > _CONTROL_SHARE * most]
 
 
 def by_hosts(streams: Iterable[Stream]) -> dict[tuple[str, str], list[Stream]]:

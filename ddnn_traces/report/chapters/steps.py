@@ -45,15 +45,14 @@ chapter = Chapter("steps", "Where steps go")
     draws=(),
 )
 def delays(section: Section, jobs: pl.DataFrame) -> None:
-    found = section.rows(Source("verdicts"))
-    first = found.filter(pl.col("rank") == 1)
+    found = section.rows(Source("verdicts")).sort(-pl.col("share_of_step"), "run_id", "job", "rank")
     if found.is_empty():
         section.headline = (
             f"Nothing stands out in {counted(jobs.height, 'job')}: no host and no link alone costs 5% of a step. A "
             "cause that all hosts share is not seen."
         )
         return
-    worst = found.sort("share_of_step", "run_id", "job", descending=[True, False, False]).row(0, named=True)
+    worst, first = found.row(0, named=True), found.filter(pl.col("rank") == 1)
     kinds = first.group_by("kind").len().sort("len", "kind", descending=[True, False])
     where = f", in {worst['run_id']}" if jobs["run_id"].n_unique() > 1 else ""
     said = ", ".join(f"{words(kind)} {number:,}" for kind, number in kinds.iter_rows())
@@ -69,13 +68,7 @@ def delays(section: Section, jobs: pl.DataFrame) -> None:
         "Hosts and links that alone cost 5% of a mean step or more, in each run by itself: its steps are not "
         "independent, and other runs may differ. What all hosts share is not seen (docs/delays.md)."
     )
-    section.table(
-        found.sort("share_of_step", "run_id", "job", "rank", descending=[True, False, False, False]),
-        columns,
-        caption,
-        Source("verdicts"),
-        noun="finding",
-    )
+    section.table(found, columns, caption, Source("verdicts"), noun="finding")
 
 
 @chapter.section(
