@@ -27,7 +27,7 @@ from ddnn_traces.testbed.network import SWITCH, call, join, namespaces, plug_in,
 BURST_BYTES = 262_144
 _QUEUE_MS = 50
 _IN_A_MILLION = 10_000  # of a percent
-_RATE_TRIES = 3
+_TRIES = 3
 
 
 @contextlib.contextmanager
@@ -184,8 +184,9 @@ def lost(made: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str,
 def measure(hosts: Sequence[Host], link: Link, tolerance: Tolerance) -> list[dict[str, Any]]:
     """Round-trip time, loss and rate from each host to the next, so that each link is measured in both directions.
 
-    A rate outside the tolerance is measured up to three times: a moment in which this machine has no time for its
-    sender says nothing of the link. rate_mbit is the highest, and rates_mbit has all of them. Raises TestbedError.
+    What is outside the tolerance is measured up to three times: a moment in which this machine has no time for its
+    sender or receiver says nothing of the link. rate_mbit is the highest, and rates_mbit has all of them; tries says
+    how often round-trip time and loss were measured, of which the last counts. Raises TestbedError.
     """
     with contextlib.ExitStack() as undo:
         ports = [undo.enter_context(_server(host)) for host in hosts]
@@ -193,13 +194,23 @@ def measure(hosts: Sequence[Host], link: Link, tolerance: Tolerance) -> list[dic
         with ThreadPoolExecutor(len(hosts)) as threads:
             found = list(threads.map(lambda place: _probe(hosts, ports, place, "latency"), places))
         for place in places:  # one at a time: a link is to be full, and not this machine
+            found[place] = _again(found[place], partial(_probe, hosts, ports, place, "latency"), link, tolerance)
             found[place] |= _rate(partial(_probe, hosts, ports, place, "rate"), link, tolerance)
         return found
 
 
+def _again(
+    found: dict[str, Any], probe: Callable[[], dict[str, Any]], link: Link, tolerance: Tolerance
+) -> dict[str, Any]:
+    tries = 1
+    while tries < _TRIES and compare(link, [found], tolerance):
+        found, tries = probe(), tries + 1
+    return found | {"tries": tries}
+
+
 def _rate(probe: Callable[[], dict[str, Any]], link: Link, tolerance: Tolerance) -> dict[str, Any]:
     rates: list[float] = []
-    while len(rates) < _RATE_TRIES:
+    while len(rates) < _TRIES:
         found = probe()
         rates.append(found["rate_mbit"])
         if not _rate_differs(link, max(rates), tolerance):
@@ -235,7 +246,8 @@ def compare(link: Link, measured: Sequence[Mapping[str, Any]], tolerance: Tolera
     """What is outside the tolerance, in words; nothing where all is as asked for, or nothing was (real machines).
 
     Rate: within tolerance.rate_pct. Delay: half the median round trip exceeds delay_ms by at most tolerance.delay_ms
-    and tolerance.delay_pct of it. Loss: what was asked for is in the 99.99% interval of what was measured.
+    and tolerance.delay_pct of it. Loss: what was asked for is in the 99.99% interval of what was measured. A rate that
+    has not been measured yet is not compared.
     """
     if link == Link(rate_mbit=None):
         return []
@@ -251,7 +263,7 @@ def _rate_differs(link: Link, rate_mbit: float, tolerance: Tolerance) -> bool:
 
 def _differences(link: Link, way: Mapping[str, Any], tolerance: Tolerance) -> Iterator[str]:
     where = f"{way['from']} to {way['to']}"
-    if _rate_differs(link, way["rate_mbit"], tolerance):
+    if "rate_mbit" in way and _rate_differs(link, way["rate_mbit"], tolerance):
         yield (
             f"rate {where}: {way['rate_mbit']:g} Mbit/s, and {link.rate_mbit:g} were asked for; give a rate that this "
             "machine reaches, or a larger tolerance.rate_pct"
