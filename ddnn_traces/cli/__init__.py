@@ -6,6 +6,7 @@ import io
 import signal
 import sys
 from collections.abc import Callable
+from itertools import chain
 from typing import NoReturn
 
 import click
@@ -60,7 +61,32 @@ def _fail(message: str, code: int, form: Callable[[str], str] = printable) -> No
     sys.exit(code)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True})
+#: The commands by what they are for, in the order of a first day; --help lists them so.
+_GROUPS: dict[str, tuple[click.Command, ...]] = {
+    "Read captures": (demo, ingest, check, copy, vacuum),
+    "Ask": (runs, describe, query, sql, diagnose, explore, packets),
+    "Report": (report, plot, regress, predict),
+    "Simulate and capture": (testbed, profile, simulate, ns3, generate),
+    "Publish and convert": (publish, verify, push, export),
+}
+
+
+class _Grouped(click.Group):
+    """The command line, whose --help lists the commands under headings."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, self.commands))
+        for heading, commands in _GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl(
+                    [(f"{command.name:<{width}}", command.get_short_help_str(formatter.width)) for command in commands]
+                )
+
+
+@click.group(
+    cls=_Grouped,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True},
+)
 @click.version_option(__version__, prog_name="ddnn-traces")
 def cli() -> None:
     """Packet captures of distributed deep-learning training: flow tables, SQL, regression and reports.
@@ -69,8 +95,5 @@ def cli() -> None:
     """
 
 
-for command in (
-    demo, ingest, runs, describe, query, diagnose, sql, check, regress, predict, report, plot, explore, export, packets,
-    publish, verify, push, copy, vacuum, generate, testbed, earlier_sweep, profile, simulate, ns3,
-):  # fmt: skip
+for command in (*chain.from_iterable(_GROUPS.values()), earlier_sweep):
     cli.add_command(with_quiet(command))

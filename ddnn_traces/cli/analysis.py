@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ddnn_traces.report.section import Figure
 
 
-@click.command()
+@click.command(short_help="Fit what drives the volume of a step, with all checks of the fit")
 @dataset_argument
 @click.option("--formula", help="In statsmodels' language. Default: the volume over that of the collective's law.")
 @click.option(
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     type=click.Choice(["fault", "unfinished", "loss"]),
     help="Keep runs with faults, unfinished runs, or runs that lose 1% and more in a fit of a volume; may be repeated.",
 )
+@runs_option
 @click.option("--verbose", is_flag=True, help="Also joint tests, nested formulas, refits and all diagnostics.")
 @click.option(
     "--format",
@@ -82,8 +83,14 @@ if TYPE_CHECKING:
 )
 @out_option
 def regress(
-    dataset: str | Path, formula: str | None, output_format: str, out: Path | None, verbose: bool, **options: Any
-) -> None:  # fmt: skip
+    dataset: str | Path,
+    formula: str | None,
+    runs: tuple[str, ...],
+    output_format: str,
+    out: Path | None,
+    verbose: bool,
+    **options: Any,
+) -> None:
     """Fit per-step volume, or another measure, against model size, framework and backend, batch size and topology.
 
     docs/regression.md defines every number.
@@ -91,7 +98,7 @@ def regress(
     import ddnn_traces
     from ddnn_traces.regression import documents
 
-    with open_dataset(dataset) as opened:
+    with open_dataset(dataset, runs) as opened:
         regression = ddnn_traces.regress(opened, formula, **options)
     if output_format == "html":
         from ddnn_traces.report import page  # loads Altair, which takes longer than a regression
@@ -102,7 +109,7 @@ def regress(
     emit_text(text, out)
 
 
-@click.command()
+@click.command(short_help="Predict the traffic of a job that was never run")
 @dataset_argument
 @click.option("--model-bytes", type=float, help="Bytes that a step exchanges: those of the trainable parameters.")
 @click.option("--framework-backend", help="As in the query run_step_volume: framework and backend, torch-gloo.")
@@ -116,6 +123,7 @@ def regress(
     metavar="COLUMN=VALUE",
     help="Another attribute of the job, delay_ms=5; may be repeated.",
 )
+@runs_option
 @click.option("--steps", type=click.IntRange(min=1), help="Also the volume of a run of so many steps.")
 @click.option("--step-ms", type=float, help="Length of a step, ms. Default: by the runs' own step times.")
 @click.option("--formula", help="In statsmodels' language; the default is that of regress.")
@@ -126,6 +134,7 @@ def regress(
 def predict(
     dataset: str | Path,
     settings: tuple[str, ...],
+    runs: tuple[str, ...],
     steps: int | None,
     step_ms: float | None,
     formula: str | None,
@@ -142,12 +151,12 @@ def predict(
     from ddnn_traces.regression import documents
 
     values = described | key_values(settings, "--set")
-    with open_dataset(dataset) as opened:
+    with open_dataset(dataset, runs) as opened:
         predicted = ddnn_traces.predict(opened, values, steps, step_ms, formula, extrapolate)
     click.echo(documents.prediction(predicted, output_format))
 
 
-@click.command()
+@click.command(short_help="Write one HTML page: findings first, then charts and tables")
 @dataset_argument
 @click.option("--out", default="report.html", type=click.Path(path_type=Path), help="The page; -: standard output.")
 @click.option(
@@ -171,7 +180,7 @@ def report(dataset: str | Path, out: Path, charts: Path | None, runs: tuple[str,
         say(f"wrote {out}")
 
 
-@click.command()
+@click.command(short_help="Draw the figure of a query: in the terminal, or into a file")
 @dataset_argument
 @click.argument("name", metavar="[QUERY]", required=False, shell_complete=complete_queries)
 @runs_option
@@ -237,28 +246,29 @@ def _write_chart(figure: Figure, out: Path) -> None:
         file.write(content)
 
 
-@click.command()
+@click.command(short_help="Look around in a local page of linked charts")
 @dataset_argument
+@runs_option
 @click.option("--port", type=click.IntRange(1, 65535), help="Port of 127.0.0.1. Default: a free one.")
 @click.option("--no-browser", is_flag=True, help="Only print the page's address.")
-def explore(dataset: str | Path, port: int | None, no_browser: bool) -> None:
+def explore(dataset: str | Path, runs: tuple[str, ...], port: int | None, no_browser: bool) -> None:
     """Open a local page to look around in: throughput, steps, traffic matrix and flows, filtered by one another.
 
     The server listens on 127.0.0.1 only and ends with Ctrl-C. The page asks no other host.
     """
     from ddnn_traces import explore as page
 
-    with open_dataset(dataset, read_only=True) as opened:
+    with open_dataset(dataset, runs, read_only=True) as opened:
         if not opened.run_ids:
             raise UsageError(f"{dataset}: has no runs; 'ddnn-traces ingest CAPTURES --out {dataset}' adds them")
-    page.serve(dataset, lambda address: click.echo(f"{address}  (Ctrl-C ends it)"), port, not no_browser)
+    page.serve(dataset, lambda address: click.echo(f"{address}  (Ctrl-C ends it)"), port, not no_browser, runs)
 
 
 #: The run whose traffic matrix the demo shows: a ring of four.
 _SHOWN_RUN = "torch-mlp1-sgd-32-gloo-normal-ring-n4"
 
 
-@click.command()
+@click.command(short_help="The main job on the shipped sample, end to end")
 @click.option("--sample", type=click.Path(path_type=Path), help="Folder of run folders; default: the shipped sample.")
 @click.option("--out", default="demo", type=click.Path(path_type=Path))
 def demo(sample: Path | None, out: Path) -> None:

@@ -25,7 +25,7 @@ def _option(*declarations: str, help: str, **settings: Any) -> Callable[[_Comman
     return click.option(*declarations, help=f"{targets}: {help}", **settings)
 
 
-@click.command()
+@click.command(short_help="Convert a dataset for DuckDB, Perfetto or a network simulator")
 @dataset_argument
 @click.option(
     "--to",
@@ -117,7 +117,7 @@ def _refuse_meaningless(context: click.Context, target: Target) -> None:
             )
 
 
-@click.command()
+@click.command(short_help="Write the packets of a flow, a pair or a step from the captures")
 @dataset_argument
 @click.option("--run", shell_complete=complete_runs, help="The run, where there are several.")
 @click.option(
@@ -175,7 +175,7 @@ def packets(
         raise click.exceptions.Exit(1)
 
 
-@click.command()
+@click.command(short_help="Copy a dataset as it is, to an object store or back")
 @click.argument("source", metavar="FROM", type=DatasetPath())
 @click.argument("target", metavar="TO", type=DatasetPath())
 @runs_option
@@ -193,7 +193,7 @@ def copy(source: str | Path, target: str | Path, runs: tuple[str, ...]) -> None:
     say(f"{object_store.shown(str(target))}: {counted(len(done.runs), 'run')} copied{replaced}, {done.bytes:,} bytes")
 
 
-@click.command()
+@click.command(short_help="Remove old files from a dataset on an object store")
 @click.argument("url")
 @click.option(
     "--older-than",

@@ -22,7 +22,11 @@ from ddnn_traces.traffic.collectives import SHAPES
 _VARIANTS = "; ".join(f"{name}: {', '.join(shapes)}" for name, shapes in SHAPES.items() if len(shapes) > 1)
 
 
-@click.group(cls=CommandByDefault, default="scenarios")
+@click.group(
+    cls=CommandByDefault,
+    default="scenarios",
+    short_help="Generate runs by a law or by a model fitted to measured runs",
+)
 def generate() -> None:
     """Generate runs that were not measured: a paper's scenarios, or traffic of a model fitted to measured runs.
 

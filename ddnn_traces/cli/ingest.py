@@ -31,7 +31,7 @@ def _clock_offset(_context: click.Context, _option: click.Parameter, value: str 
         raise click.BadParameter(f"{value!r} is not auto, none or a number of seconds") from None
 
 
-@click.command()
+@click.command(short_help="Read captures and training logs into a dataset")
 @click.argument("sources", nargs=-1, required=True)
 @click.option("--out", help="Dataset: a folder, or a URL on a store; new, or to add runs to. Required.")
 @click.option(

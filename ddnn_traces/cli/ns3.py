@@ -15,7 +15,12 @@ from ddnn_traces.cli.simulate import JOB_OPTIONS, given_keys, job_options, sweep
 from ddnn_traces.errors import UsageError
 
 
-@click.group(cls=CommandByDefault, default="run", suffix=".toml")
+@click.group(
+    cls=CommandByDefault,
+    default="run",
+    suffix=".toml",
+    short_help="Simulate a ring packet by packet, beside other traffic",
+)
 def ns3() -> None:
     """Simulate a ring all-reduce packet by packet on ns-3, next to background flows (docs/ns3.md; needs the extra ns3).
 
@@ -90,7 +95,7 @@ def run(
     sys.exit(1 if rows["ended"].eq(TIME_LIMIT).any() else 0)
 
 
-@ns3.command()
+@ns3.command(short_help="Simulate each combination packet by packet, in hours")
 @click.argument("specification", metavar="[SWEEP.toml]", required=False, type=click.Path(path_type=Path))
 @sweep_options
 @training_option

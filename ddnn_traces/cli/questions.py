@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,16 +34,17 @@ if TYPE_CHECKING:
 _MOST_NAMES = 3  # captures in a message
 
 
-@click.command()
+@click.command(short_help="List the runs with their metadata and volume")
 @dataset_argument
+@runs_option
 @prints_rows()
-def runs(dataset: str | Path, output: RowsOutput) -> None:
+def runs(dataset: str | Path, runs: tuple[str, ...], output: RowsOutput) -> None:
     """List the runs with their metadata and volume."""
-    with open_dataset(dataset) as opened:
+    with open_dataset(dataset, runs) as opened:
         output.emit(opened.query_arrow("run_overview", {}))
 
 
-@click.command()
+@click.command(short_help="Print the meaning and unit of every table and column")
 @click.argument("dataset", type=DatasetPath(), required=False)
 @click.option(
     "--table", "names", multiple=True, shell_complete=complete_tables, help="Only this table; may be repeated."
@@ -61,7 +63,7 @@ def describe(dataset: str | Path | None, names: tuple[str, ...]) -> None:
     click.echo(schema.markdown(names, counts))
 
 
-@click.command()
+@click.command(short_help="Run a named query; without a name, list the queries")
 @dataset_argument
 @click.argument("name", required=False, shell_complete=complete_queries)
 @runs_option
@@ -122,7 +124,7 @@ def _list_queries() -> None:
             click.echo(f"  {query.name:<{width}}  {query.question}")
 
 
-@click.command()
+@click.command(short_help="Say which host or link makes the steps slow")
 @dataset_argument
 @runs_option
 def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
@@ -148,18 +150,19 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
         click.echo(f"In {counted(unseen, 'run')} no job is seen: flows must repeat their bytes in each of five steps.")
 
 
-@click.command()
+@click.command(short_help="Run your own SQL; without a statement, open a shell")
 @dataset_argument
 @click.argument("statement", required=False)
+@runs_option
 @click.option("--write", is_flag=True, help="Also run statements that write: COPY ... TO, ATTACH, CREATE, SET, ...")
 @prints_rows()
-def sql(dataset: str | Path, statement: str | None, write: bool, output: RowsOutput) -> None:
+def sql(dataset: str | Path, statement: str | None, runs: tuple[str, ...], write: bool, output: RowsOutput) -> None:
     """Run your own SQL (DuckDB) over the tables and queries as views. Without STATEMENT: read it from standard
     input, on a terminal as a shell.
 
     Only statements that read are run, unless --write is given.
     """
-    with open_dataset(dataset, read_only=not write) as opened:
+    with open_dataset(dataset, runs, read_only=not write) as opened:
         if statement is None and sys.stdin.isatty():
             from ddnn_traces.cli.shell import run_shell
 
@@ -173,9 +176,10 @@ def sql(dataset: str | Path, statement: str | None, write: bool, output: RowsOut
             output.emit(opened.sql_arrow(one))
 
 
-@click.command()
+@click.command(short_help="Check a dataset of your own: files, ledger, agreement of tables")
 @dataset_argument
-def check(dataset: str | Path) -> None:
+@runs_option
+def check(dataset: str | Path, runs: tuple[str, ...]) -> None:
     """Check the data: whether the files are what was written, every record is accounted for, and the tables agree. Exit
     1 with the offending rows.
 
@@ -186,21 +190,24 @@ def check(dataset: str | Path) -> None:
     """
     from ddnn_traces.cli import terminal
     from ddnn_traces.query import checks
-    from ddnn_traces.query.dataset import StoredViews
+    from ddnn_traces.query.dataset import StoredViews, matching_runs
 
-    damaged = _check_files(dataset)
-    if damaged and not (sound := tuple(checks.sound_runs(dataset, damaged))):
-        say("no run is left for the other checks")
-        raise click.exceptions.Exit(1)
-    with open_dataset(dataset, sound if damaged else ()) as opened, StoredViews(opened) as stored:
+    chosen = tuple(matching_runs(runs, dataset))
+    damaged = _check_files(dataset, chosen)
+    if damaged:
+        chosen = tuple(run for run in checks.sound_runs(dataset, damaged) if not chosen or run in chosen)
+        if not chosen:
+            say("no run is left for the other checks")
+            raise click.exceptions.Exit(1)
+    with open_dataset(dataset, chosen) as opened, StoredViews(opened) as stored:
         checks.store_inputs(stored)
         stored.store_inputs("unchecked")
-        found, runs = checks.run_checks(opened), len(opened.run_ids)
+        found, count = checks.run_checks(opened), len(opened.run_ids)
         unchecked = opened.query_arrow("unchecked", {}).to_pylist()
         partial = opened.query_arrow("partial_captures", {}).to_pylist()
     for name, rows in found.items():
         lacking = [row for row in unchecked if row["check_name"] == name]
-        say(f"{name}: {_outcome(rows.num_rows, lacking, runs)}")
+        say(f"{name}: {_outcome(rows.num_rows, lacking, count)}")
         if rows.num_rows:
             terminal.print_table(rows, name)
     if partial:
@@ -209,8 +216,8 @@ def check(dataset: str | Path) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _check_files(dataset: str | Path) -> list[Damage]:
-    """Print what is damaged, and return it."""
+def _check_files(dataset: str | Path, chosen: Collection[str]) -> list[Damage]:
+    """Print what is damaged of these runs (none: of all), and return it."""
     import pyarrow as pa
 
     from ddnn_traces.cli import terminal
@@ -220,6 +227,7 @@ def _check_files(dataset: str | Path) -> list[Damage]:
     if damaged is None:
         say("stored_files: not checked: only files in a folder of this machine, or of a dataset on a store, are")
         return []
+    damaged = [damage for damage in damaged if not chosen or damage.run_id in (None, *chosen)]
     if damaged:
         say(f"stored_files: {counted(len(damaged), 'damaged file')}; ingest the runs again")
         terminal.print_table(pa.Table.from_pylist([asdict(damage) for damage in damaged]), "stored_files")

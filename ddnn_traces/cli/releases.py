@@ -18,7 +18,7 @@ _path = click.Path(path_type=Path)
 _originals = click.Choice(["kept", "withheld"])
 
 
-@click.command()
+@click.command(short_help="Make a release of a dataset: anonymised, described, checked")
 @click.argument("dataset", required=False)
 @click.option("--out", type=_path, metavar="RELEASE", help="Folder of the release: new.")
 @click.option("--template", is_flag=True, help="Print a release.toml to fill in, and do nothing else.")
@@ -131,7 +131,7 @@ def _ask(question: str) -> str:
     return answer
 
 
-@click.command()
+@click.command(short_help="Check a release, also of others: checksums, descriptions, tables")
 @click.argument("release", type=DatasetPath())
 @prints_rows()
 @click.option("--jobs", type=click.IntRange(min=1), help="Threads. Default: as many as there are CPUs.")
@@ -179,7 +179,7 @@ def verify(
         raise click.exceptions.Exit(1)
 
 
-@click.command()
+@click.command(short_help="Upload a release to a store, Hugging Face or Zenodo")
 @click.argument("release", type=click.Path(path_type=Path))
 @click.option(
     "--to",

@@ -28,7 +28,12 @@ if TYPE_CHECKING:
     from ddnn_traces.traffic.simulator.specification import Keys
 
 
-@click.group(cls=CommandByDefault, default="run", suffix=".toml")
+@click.group(
+    cls=CommandByDefault,
+    default="run",
+    suffix=".toml",
+    short_help="Simulate training in seconds: layers, collectives, links",
+)
 def simulate() -> None:
     """Simulate data-parallel training: layers, tensor fusion, collectives on links (docs/simulator.md).
 
@@ -222,7 +227,7 @@ def throughput(specification: Path, dataset: str | Path | None, output: RowsOutp
     output.emit(rows.to_arrow())
 
 
-@simulate.command()
+@simulate.command(short_help="Simulate each combination of settings, in seconds")
 @click.argument("specification", metavar="SWEEP.toml", type=click.Path(path_type=Path))
 @sweep_options
 @prints_rows(out=False)
@@ -240,7 +245,7 @@ def sweep(specification: Path, out: Path, jobs: int | None, dataset: bool, outpu
     output.emit(cells.to_arrow())
 
 
-@click.command()
+@click.command(short_help="Measure the layers of a PyTorch model, for simulate and testbed")
 @click.option("--model", required=True, metavar="NAME", help="A model of torchvision (below), or MODULE:FUNCTION.")
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="CSV to write: a row for each layer."

@@ -13,7 +13,12 @@ from ddnn_traces.cli.arguments import CommandByDefault, key_values
 from ddnn_traces.cli.lines import say
 
 
-@click.group(cls=CommandByDefault, default="run", suffix=".toml")
+@click.group(
+    cls=CommandByDefault,
+    default="run",
+    suffix=".toml",
+    short_help="Capture real training on this machine or your own hosts",
+)
 def testbed() -> None:
     """Real training, captured: runs of a matrix in network namespaces (root), or on machines reached by ssh."""
 
@@ -65,7 +70,7 @@ def clean(where: Path) -> None:
         say(f"{where}: nothing of an ended testbed is there")
 
 
-@testbed.command()
+@testbed.command(short_help="Train for real under each combination of network conditions")
 @click.argument("matrix", metavar="SWEEP.toml", type=click.Path(path_type=Path))
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder for captures/ and dataset/."

@@ -7,6 +7,7 @@ queries; guard.py stands before marimo's server.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import socket
@@ -14,7 +15,7 @@ import sys
 import tempfile
 import threading
 import webbrowser
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,25 @@ from ddnn_traces.explore import guard
 #: Environment variable that names the dataset to app.py: marimo gives its apps no arguments.
 DATASET = "DDNN_TRACES_DATASET"
 
+#: And the one with the runs to choose from, a JSON list; empty: all.
+RUNS = "DDNN_TRACES_RUNS"
+
 HOST = "127.0.0.1"
 
 
-def serve(dataset: str | Path, tell: Callable[[str], None], port: int | None = None, browser: bool = True) -> None:
+def serve(
+    dataset: str | Path,
+    tell: Callable[[str], None],
+    port: int | None = None,
+    browser: bool = True,
+    runs: Sequence[str] = (),
+) -> None:
     """Serve the page until Ctrl-C, and open it.
 
-    dataset: a path, or the URL of a release. tell: shows the page's address. On a terminal this is the URL with its
-    token; elsewhere, where it may be kept and read by others, that of a file that only this user can open. port: None:
-    a free one. Raises UsageError for a port that cannot be used, MissingExtra without the extra explore.
+    dataset: a path, or the URL of a release. runs: those to choose from, or patterns; empty: all. tell: shows the
+    page's address. On a terminal this is the URL with its token; elsewhere, where it may be kept and read by
+    others, that of a file that only this user can open. port: None: a free one. Raises UsageError for a port that
+    cannot be used, MissingExtra without the extra explore.
     """
     with needs_extra("explore"):
         import marimo
@@ -40,6 +51,7 @@ def serve(dataset: str | Path, tell: Callable[[str], None], port: int | None = N
         import uvicorn
     token = secrets.token_urlsafe()
     os.environ[DATASET] = str(dataset.absolute()) if isinstance(dataset, Path) else dataset
+    os.environ[RUNS] = json.dumps(list(runs))
     app = marimo.create_asgi_app(quiet=True, token=token).with_app(
         path="/", root=str(Path(__file__).with_name("app.py"))
     )

@@ -8,19 +8,20 @@ app = marimo.App(width="full", app_title="ddnn-traces explore")
 @app.cell
 def _():
     import html
+    import json
     import os
 
     import marimo as mo
     from mosaic_widget import MosaicWidget
 
-    from ddnn_traces.explore import DATASET
+    from ddnn_traces.explore import DATASET, RUNS
     from ddnn_traces.explore import contents as page
     from ddnn_traces.explore.answers import Answers, Choice, Limit
     from ddnn_traces.query.dataset import Dataset
     from ddnn_traces.text import printable
 
     where = os.environ[DATASET]
-    with Dataset(where, read_only=True) as every:
+    with Dataset(where, json.loads(os.environ.get(RUNS, "[]")) or None, read_only=True) as every:
         run_ids, name = every.run_ids, html.escape(printable(every.name))
     return Answers, Choice, Limit, MosaicWidget, mo, name, page, run_ids, where
 

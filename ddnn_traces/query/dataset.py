@@ -53,7 +53,7 @@ def _is_of_files(error: duckdb.Error) -> bool:
     return isinstance(error, _OF_FILES) or type(error) is duckdb.Error
 
 
-def _matching(patterns: Sequence[str], where: str | Path, cache: Path | None) -> list[str]:
+def matching_runs(patterns: Sequence[str], where: str | Path, cache: Path | None = None) -> list[str]:
     """The runs of a dataset that patterns such as tf-* match; names without `*`, `?` and `[` are taken as they are."""
     if not any(set(pattern) & set("*?[") for pattern in patterns):
         return list(patterns)
@@ -116,7 +116,8 @@ class Dataset:
         flows: pa.Table | None = None,
     ) -> None:
         self._where, self._cache = where, None if cache is None else Path(cache)
-        runs = _matching([runs] if isinstance(runs, str) else runs, where, self._cache) if runs is not None else None
+        if runs is not None:
+            runs = matching_runs([runs] if isinstance(runs, str) else runs, where, self._cache)
         self.place = places.find(where, runs, self._cache)
         self.name = self.place.name
         spill = _spill_folder()

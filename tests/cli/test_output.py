@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -169,6 +170,25 @@ def test_a_pattern_that_matches_nothing_is_named(command: RunCommand, several: D
     assert "no run matches mpi-*" in done.stderr.decode()
     with pytest.raises(UsageError, match="no run named tf-c"):
         ddnn_traces.open(several.path, runs="tf-c")
+
+
+@pytest.mark.parametrize(
+    "name", ["check", "diagnose", "explore", "predict", "query", "regress", "report", "runs", "sql"]
+)
+def test_each_command_that_reads_a_dataset_takes_patterns_of_runs(
+    command: RunCommand, several: Dataset, name: str
+) -> None:
+    words = {"query": ["topology"], "sql": ["FROM runs"]}.get(name, [])
+    done = command(name, several.path, *words, "--run", "mpi-*")
+    assert done.returncode == 2 and "no run matches mpi-*" in done.stderr.decode()
+
+
+def test_check_of_some_runs_reads_only_these(command: RunCommand, tmp_path: Path, several: Dataset) -> None:
+    shutil.copytree(several.path, tmp_path / "damaged")
+    damaged = next((tmp_path / "damaged" / "flows" / "run_id=torch-a").glob("*.parquet"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    assert "torch-a" in command("check", "damaged", "--run", "t*").stdout.decode()
+    assert command("check", "damaged", "--run", "tf-*").returncode == 0
 
 
 def test_a_run_may_be_named_like_a_pattern(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ The fixture `command` asserts for every call that no traceback came out.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import click
 import packets as p
 import pytest
 from small_runs import A, B, ring, write_captures
@@ -28,6 +30,14 @@ def test_help(command: RunCommand, name: str) -> None:
     reported = cli.commands[name].help if name else cli.help
     assert reported
     assert reported.split("\n")[0].split()[:5] == done.stdout.decode().split("\n\n")[1].split()[:5]
+
+
+def test_the_commands_are_listed_once_each_in_80_columns() -> None:
+    with click.Context(cli, info_name="ddnn-traces", terminal_width=80, max_content_width=110) as context:
+        said = cli.get_help(context).split("Read captures:")[1]
+    listed = re.findall(r"^  ([a-z]\w+)  +\S", said, re.M)
+    assert sorted(listed) == sorted(name for name, command in cli.commands.items() if not command.hidden)
+    assert all(len(line) <= 80 and not line.endswith("...") for line in said.splitlines())
 
 
 def test_version(command: RunCommand) -> None:
