@@ -131,6 +131,23 @@ def test_parts_of_a_collective(tmp_path: Path) -> None:
     assert off.abs().max() < 1e-6  # type: ignore[operator]
 
 
+@pytest.mark.long
+def test_the_critical_path_goes_through_the_late_host_without_a_gap(tmp_path: Path) -> None:
+    turns = {(step % WORKERS, step): 30.0 for step in range(STEPS)}
+    with dataset(tmp_path, ring("r", 1, turns)) as run:
+        path = run.query("critical_path")
+    late = path.filter(pl.col("step") > 0, place=1)
+    assert late["host_ip"].to_list() == [HOSTS[step % WORKERS] for step in range(1, STEPS)]
+    assert all(79 < own < 85 for own in late["own_ms"])
+    follows = path.with_columns(gap=pl.col("start_ns") - pl.col("end_ns").shift().over("step"))
+    assert set(follows["gap"].drop_nulls().cast(pl.Int64)) <= {0}
+    took = path.group_by("step").agg(
+        whole=(pl.col("end_ns").max() - pl.col("start_ns").min()).cast(pl.Int64) / 1e6,
+        parts=pl.sum("own_ms") + pl.sum("collective_ms"),
+    )
+    assert (took["whole"] - took["parts"]).abs().max() < 1e-6  # type: ignore[operator]
+
+
 def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Path) -> None:
     silent = {table: frame.head(0) if table == "messages" else frame for table, frame in ring("none", 1).items()}
     silent = {table: frame.with_columns(run_id=pl.lit("none")) for table, frame in silent.items()}

@@ -16,6 +16,9 @@ FAULTS = Path(__file__).parents[2] / "data" / "faults"
 def test_faults_are_found_where_they_are_and_nowhere_else(tmp_path: Path) -> None:
     with ddnn_traces.ingest(FAULTS, tmp_path / "dataset", hash="none") as dataset:
         score = dataset.query("fault_score")
+        path = dataset.query("critical_path").filter(
+            pl.col("run_id").str.ends_with("ring-n4-sleep-slow_host_worker3_60")
+        )
     assert score.height == len(list(FAULTS.iterdir()))
     clean = score.filter(fault_kind="none")
     assert clean.height >= 13
@@ -30,3 +33,6 @@ def test_faults_are_found_where_they_are_and_nowhere_else(tmp_path: Path) -> Non
     for kind, names in large.items():
         for name in names:
             assert right.filter(pl.col("run_id").str.contains(f"{name}$"), fault_kind=kind).height >= 1, name
+    slow = path.filter(pl.col("place") == 1, pl.col("step").is_between(4, 11))  # the steps of the fault in its run.toml
+    assert slow["host_ip"].to_list() == 8 * ["10.10.0.3"]
+    assert slow["own_ms"].min() > 120 > path.filter(pl.col("place") == 1, pl.col("step") < 4)["own_ms"].max()  # type: ignore[operator]
