@@ -1,6 +1,7 @@
 -- question: How much volume does one framework save compared with another until the model reaches an accuracy?
 -- row: a model, a mark and two framework settings, the one that needs less first
 -- inputs: volume_to_accuracy
+-- answer: framework_setting, other_setting, saving
 -- param: mark_low DOUBLE = 0.6; lower accuracy to reach, 0 to 1
 -- param: mark_high DOUBLE = 0.8; higher accuracy to reach
 -- param: smooth_steps BIGINT = 1; the accuracy is the mean of this many last steps (fewer at the start); 1: as logged

@@ -1,6 +1,7 @@
 -- question: How long are the bursts of communication and the valleys between them, at which batch size?
 -- row: a run
 -- inputs: runs, flows, logged_steps, heaviest_pairs, flow_windows, run_spans, framework_settings, inferred_steps
+-- answer: batch_size, burst_ms, valley_ms
 -- param: window_ms DOUBLE > 0 = 1; length of a window, ms; at least the base window of the dataset
 -- param: gap_ms DOUBLE = 10; where the traffic shows no steps, a burst ends when no window reaches the threshold for longer than this, ms (the paper's windows are 10 ms)
 -- param: threshold DOUBLE = 0.05; least volume of a window that belongs to a burst, as a share of the volume of the busiest window

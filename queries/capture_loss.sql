@@ -1,6 +1,7 @@
 -- question: How much does each capture file miss of the connections in it, and what do its own counters say?
 -- row: a capture file
 -- inputs: captures
+-- answer: percent_lost, flagged
 -- param: most_percent_lost DOUBLE = 0.1; a capture is flagged beyond this percentage
 -- column: run_id
 -- column: capture_id

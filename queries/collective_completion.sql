@@ -1,6 +1,7 @@
 -- question: When is the exchange of each step complete, and what delays it?
 -- row: a run, a step and a way of measuring it
 -- inputs: collective_flows, flow_windows, steps, hosts, events, parameter_servers, step_synchrony
+-- answer: step, completion_ms, last_worker
 -- column: run_id
 -- column: step from steps
 -- column: measured_by; events: the program logged its communication; wire: base windows of the flows that carry the exchange

@@ -1,6 +1,7 @@
 -- question: What does the time of each collective of each step consist of?
 -- row: a run, a job, a step and a collective of it
 -- inputs: collective_times, collective_entries, edge_times
+-- answer: step, position, waiting_ms, slow_link_ms, last_host
 -- column: run_id from collective_times
 -- column: job from collective_times
 -- column: step from collective_times

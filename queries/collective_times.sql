@@ -1,6 +1,7 @@
 -- question: When did each collective of each step begin and end, and which host entered it last?
 -- row: a run, a job, a step and a collective of it
 -- inputs: collectives, collective_entries, collective_transfers
+-- answer: step, position, duration_ms
 -- column: run_id from collective_transfers
 -- column: job from collective_transfers
 -- column: step

@@ -1,6 +1,7 @@
 -- question: Which collectives make up a step of each training job, in which order, between which hosts, of how many bytes?
 -- row: a run, a job and a collective of a step; each ring or tree that runs at once with others is one
 -- inputs: jobs, inferred_jobs, collective_transfers
+-- answer: job, position, kind, tensor_bytes, confidence
 -- column: run_id from inferred_jobs
 -- column: job from inferred_jobs
 -- column: position from collective_transfers

@@ -1,6 +1,7 @@
 -- question: By how much do two runs, or two groups of runs, differ in every headline figure?
 -- row: a figure; none where no run is named, and an error where a pattern matches none
 -- inputs: runs, flows, flow_windows, steps, step_flows, total_volume, flow_counts, step_volume, step_time_rows, student_t
+-- answer: figure, difference, verdict
 -- param: a_runs VARCHAR = NULL; run_id of the first run, or a GLOB pattern (torch-*-ring) for a group; several separated by |
 -- param: b_runs VARCHAR = NULL; run_id of the second run, or a GLOB pattern for a group; several separated by |
 -- needs: a_runs, b_runs

@@ -2,6 +2,7 @@
 -- row: a condition, a value of it, and a training: framework, model, batch size, topology, workers and congestion control
 -- inputs: sweep_cells, student_t
 -- figure: cheng figs. 2 to 10
+-- answer: value, step_ms, verdict
 -- column: condition; delay_ms, bandwidth_mbit or loss_pct: the one that changes
 -- column: value; its value: one-way delay in ms, rate in Mbit/s, or packets dropped on purpose in percent
 -- column: framework_backend

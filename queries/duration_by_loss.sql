@@ -2,6 +2,7 @@
 -- row: a run that has a duration
 -- inputs: runs, flows, steps, events, framework_settings, segmentation_offload
 -- figure: zerwas fig. 10
+-- answer: loss_pct, normalised_duration
 -- column: run_id from flows
 -- column: framework_setting
 -- column: model; name of the trained model; unknown where it is not declared

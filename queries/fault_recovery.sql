@@ -2,6 +2,7 @@
 -- row: a run in which something was killed on purpose
 -- inputs: runs, run_attributes, steps, events, hosts
 -- figure: cheng section 4.4
+-- answer: killed, finished, recovery_s
 -- column: run_id from run_attributes
 -- column: framework_backend
 -- column: topology

@@ -1,6 +1,7 @@
 -- question: Which connections miss bytes that were sent, and how many in each direction?
 -- row: a TCP connection: a flow and its reverse flow, where there is one; only those that miss bytes
 -- inputs: flows
+-- answer: flow_id, percent_lost
 -- column: run_id
 -- column: flow_id; number of the flow
 -- column: src_ip; its sender

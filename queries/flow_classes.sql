@@ -1,6 +1,7 @@
 -- question: Which flows of a run are small, medium and large?
 -- row: a run and a flow
 -- inputs: five_tuples
+-- answer: flow_id, src_ip, dst_ip, size_class
 -- param: small_below DOUBLE = NULL; flows below this many wire bytes are small; NULL: found from the data
 -- param: large_from DOUBLE = NULL; flows from this many wire bytes on are large; NULL: found from the data
 -- param: least_gap DOUBLE = 2; a gap separates classes where the next size is at least this many times the one before

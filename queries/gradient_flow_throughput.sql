@@ -1,6 +1,7 @@
 -- question: How fast is the flow that carries a run's gradients, on average and at its peak?
 -- row: a run
 -- inputs: runs, flows, gradient_payload, flow_windows, throughput_samples, host_names, within_run, framework_settings
+-- answer: src_host, dst_host, stretch, gbit_per_s
 -- param: sender VARCHAR = NULL; only flows from this host, by its name in figures (W1) or its address; NULL: any
 -- param: receiver VARCHAR = NULL; only flows to this host; NULL: any
 -- param: peak_window_ms DOUBLE > 0 = 10; length of the windows whose busiest is the peak, ms

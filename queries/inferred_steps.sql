@@ -1,6 +1,7 @@
 -- question: Which training steps does the traffic show, without any log?
 -- row: a run and a step; one row without a step for a run whose traffic shows none
 -- inputs: runs, flow_windows, step_bursts
+-- answer: step, start_ns, confidence
 -- param: longest_step_s DOUBLE > 0 = 20; longest step that is searched for, s; epochs that end in a pause are longer
 -- column: run_id from step_bursts
 -- column: structured; whether the traffic shows steps

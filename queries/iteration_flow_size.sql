@@ -2,6 +2,7 @@
 -- row: a run
 -- inputs: runs, flow_connections, step_flows, data_flows
 -- figure: farhat section 3 (flow sizes around twice the model)
+-- answer: ratio, payload_ratio
 -- column: run_id from flow_connections
 -- column: framework
 -- column: backend

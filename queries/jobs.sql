@@ -1,6 +1,7 @@
 -- question: Which training jobs share the hosts of a run, and how long is a step of each?
 -- row: a run and a job
 -- inputs: flows, captures, job_flows, collective_transfers
+-- answer: job, hosts, period_ms, confidence
 -- column: run_id from job_flows
 -- column: job from job_flows
 -- column: hosts; addresses of the hosts that its flows connect, sorted, with commas between

@@ -2,6 +2,7 @@
 -- row: a run with a declared link rate and with steps
 -- inputs: runs, run_step_time, step_flows, flows, hosts
 -- figure: gao equations 5.1 and 5.2, table 5.3
+-- answer: utilization
 -- column: run_id from run_step_time
 -- column: source
 -- column: topology

@@ -1,6 +1,7 @@
 -- question: How do the workers of a run spend a step: computing, communicating, both, or waiting?
 -- row: a run and a worker
 -- inputs: step_overlap
+-- answer: worker, overlap_share
 -- param: least_gbit_per_s DOUBLE = NULL; windows with less payload of a flow are no communication, Gbit/s; NULL: as in step_overlap
 -- column: run_id
 -- column: worker

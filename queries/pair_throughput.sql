@@ -1,6 +1,7 @@
 -- question: How fast does each pair of hosts send over time, at a fine grain?
 -- row: a run, a directed pair of hosts and a window in which it sent something
 -- inputs: runs, flows, flow_windows
+-- answer: since_start_ms, gbit_per_s
 -- param: window_ms DOUBLE > 0 = 10; length of a window, ms; rounded to whole base windows of the run
 -- param: from_ms DOUBLE = 0; start of the first window, ms since the run's first packet
 -- param: length_ms DOUBLE > 0 = NULL; how much time from there on, ms; NULL: to the end

@@ -2,6 +2,7 @@
 -- row: a position in a run's ring, from 0, in the direction in which data flows; one row with is_ring false and null positions for any other run
 -- inputs: runs, hosts, pair_payload
 -- figure: zerwas fig. 4(a)
+-- answer: position, host_ip, next_host_ip
 -- column: run_id from hosts
 -- column: is_ring; whether the run's payload forms a ring
 -- column: position; number of the host in the ring, from 0; null where is_ring is false

@@ -1,6 +1,7 @@
 -- question: How much of what each run's hosts sent is in no capture?
 -- row: a run
 -- inputs: runs, flows, captures
+-- answer: percent_lost, flagged
 -- param: most_percent_lost DOUBLE = 0.1; a run is flagged beyond this percentage
 -- column: run_id from flows
 -- column: missed_bytes bytes; bytes of TCP flows that were sent, as their numbers prove, and not captured (flows.missed_bytes); null where no flow's are known

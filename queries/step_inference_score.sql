@@ -1,6 +1,7 @@
 -- question: Are the steps inferred from the traffic those of the training logs?
 -- row: a run
 -- inputs: runs, steps, events, inferred_steps, step_synchrony
+-- answer: recall, precision
 -- param: tolerance_ms DOUBLE = 5; greatest distance of an inferred boundary from the log's, ms
 -- param: longest_step_s DOUBLE > 0 = 20; as in inferred_steps
 -- column: run_id from steps

@@ -1,6 +1,7 @@
 -- question: How much of a worker's communication does its computation hide?
 -- row: a run, a worker and a step
 -- inputs: steps, worker_hosts, events, captures, flows, flow_windows, host_activity
+-- answer: worker, step, overlap_share
 -- param: least_gbit_per_s DOUBLE = NULL; windows with less payload of a flow are not in wire_ms and overlap_ms, Gbit/s; NULL: as in host_activity
 -- column: run_id
 -- column: worker from worker_hosts

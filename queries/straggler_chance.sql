@@ -1,6 +1,7 @@
 -- question: Is one worker of a run the last to start more often than chance makes one of them?
 -- row: a run with two workers or more that wait for each other
 -- inputs: stragglers
+-- answer: verdict
 -- column: run_id from stragglers
 -- column: workers hosts; workers in the log
 -- column: decided_steps steps; steps that all of them start, and one alone is the last

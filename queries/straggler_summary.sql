@@ -1,6 +1,7 @@
 -- question: Is it always the same worker that a run waits for, and how much of its time does that take?
 -- row: a run and a worker; one row with null worker for a run in which nobody waits (stragglers)
 -- inputs: runs, logged_steps, stragglers, straggler_chance
+-- answer: worker, more_often_than_chance, cost_ms
 -- column: run_id from logged_steps
 -- column: synchronous; whether the workers wait for each other (stragglers); null where that is unknown
 -- column: worker; label of the worker; null in a run in which nobody waits

@@ -1,6 +1,7 @@
 -- question: When does each flow send, and how fast?
 -- row: a run, a flow and a window in which it sent something
 -- inputs: flow_connections, flow_windows
+-- answer: flow_id, since_start_s, gbit_per_s
 -- param: window_ms DOUBLE > 0 = 10000; length of a window, ms; rounded to whole base windows of the run
 -- figure: zerwas fig. 6
 -- column: run_id

@@ -1,6 +1,7 @@
 -- question: How high is the throughput over all links together, of a run or of repeats of it, and how certain is it?
 -- row: a run; with pool_by, a group of runs
 -- inputs: runs, flows, flow_windows, throughput_samples, within_run, student_t, framework_settings, run_settings
+-- answer: framework_setting, stretch, gbit_per_s
 -- param: pool_by VARCHAR = NULL; settings of run_settings, separated by commas: runs that are equal in them are pooled; NULL: each run alone
 -- param: batches BIGINT > 0 = 1000; most samples of a run (the method paper takes all windows of its stretch)
 -- param: batch_ms DOUBLE > 0 = NULL; length of a sample, ms; NULL: as in throughput_samples, a step or more (the method paper: 1000)

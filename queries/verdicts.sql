@@ -1,6 +1,7 @@
 -- question: Which host or link makes each training job slow, and what does it cost?
 -- row: a run, a job and a finding, the costliest first; a job that nothing delays has none
 -- inputs: flows, hosts, job_flows, jobs, collective_transfers, collective_entries, edge_times
+-- answer: rank, sentence
 -- column: run_id from jobs
 -- column: job from jobs
 -- column: rank; 1 is the costliest of the job

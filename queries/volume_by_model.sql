@@ -1,6 +1,7 @@
 -- question: How much does training a model transmit with each framework, compared with the model's size?
 -- row: a model and a setting: runs that should send the same (run_configurations)
 -- inputs: total_volume, run_configurations, run_settings, step_cable_volume
+-- answer: setting, step_model_sizes
 -- param: chosen_runs VARCHAR = NULL; only runs whose name matches this pattern (GLOB: * any text, ? any character); NULL: all
 -- figure: zerwas fig. 3
 -- column: model; name of the trained model; unknown where it is not declared

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -172,15 +172,18 @@ class RowsOutput:
 
         return formats.of_suffix(self.out)
 
-    def emit(self, rows: pa.Table) -> None:
-        """Print rows, or write them to stdout or into a file. Raises UsageError."""
+    def emit(self, rows: pa.Table, answer: Sequence[str] = ()) -> None:
+        """Print rows, or write them to stdout or into a file. answer: columns that a table shows in any case.
+
+        Raises UsageError.
+        """
         from ddnn_traces.cli import terminal
         from ddnn_traces.query import formats
 
         chosen = self.format
         if self.out is None and chosen == "table":
             limit = (_TERMINAL_ROWS if sys.stdout.isatty() else 0) if self.limit is None else self.limit
-            terminal.print_table(rows, limit=limit, wide=self.wide, ns=self.ns)
+            terminal.print_table(rows, limit=limit, wide=self.wide, ns=self.ns, answer=answer)
             return
         shown = rows.slice(0, self.limit) if self.limit else rows
         with written(self.out) if self.out else contextlib.nullcontext(sys.stdout.buffer) as file:

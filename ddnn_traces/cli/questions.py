@@ -107,7 +107,7 @@ def query(
         rows = opened.query_arrow(name, given)
         for line in opened.missing(name):
             say(f"note: {printable(line)}")
-        output.emit(rows)
+        output.emit(rows, catalogue.find(name).answer)
 
 
 def _pools(query: Query) -> bool:

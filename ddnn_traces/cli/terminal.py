@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import click
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
 #: Width of a table that does not go to a terminal: nothing is folded in a file.
 _FILE_WIDTH = 4000
 _EARLIEST_NS = 10**17
-#: Characters of a run's name on a terminal, and of a common start that is worth a legend.
-_NAME, _SHORT = 40, 8
+#: Characters of a run's name on a terminal at least, where it has more, and of a common start that is worth a legend.
+_LEAST_NAME, _SHORT = 24, 8
+#: Characters above which a column is folded where there is no place for it.
+_SENTENCE = 40
 
 
 def stdout() -> Console:
@@ -33,38 +36,47 @@ def stdout() -> Console:
     return Console(file=sys.stdout, width=None if sys.stdout.isatty() else _FILE_WIDTH, highlight=False)
 
 
-def print_table(rows: pa.Table, title: str = "", limit: int = 0, wide: bool = False, ns: bool = False) -> None:
+def print_table(
+    rows: pa.Table, title: str = "", limit: int = 0, wide: bool = False, ns: bool = False, answer: Sequence[str] = ()
+) -> None:
     """Print an Arrow table, at most `limit` rows of it (0: all), with the number of rows left out.
 
-    On a terminal it fits the width: columns that say nothing of single rows (all equal, or empty) are a line below, and
-    so are those that have no place, the last ones, since queries have their keys and answers first. Names of runs lose
-    what they have in common. wide: all columns, and whole names. ns: times as ns since the epoch.
+    On a terminal it fits the width: columns that have no place are named in a line below, and so are those that say
+    nothing of single rows (all equal, or empty). Names of runs lose what they have in common. answer: columns that are
+    shown in any case, with the first one; without it, the first two. wide: all columns, and whole names. ns: times as
+    ns since the epoch.
     """
     shown = rows.slice(0, limit) if limit else rows
     console = stdout()
-    columns = _columns(shown, ns)
-    notes: list[str] = []
-    if wide:
-        console.width = max(console.width, sum(column.width for column in columns) + 2)
-    elif console.is_terminal:
-        columns, notes = _fitting(columns, shown.num_rows, console.width)
-    console.print(_table(columns, title), crop=False)
-    for note in notes:
-        console.print(Text(note, style="dim"), soft_wrap=True)
+    if console.is_terminal:
+        columns = _columns(shown, ns)
+        notes: list[str] = []
+        if wide:
+            console.width = max(console.width, sum(column.width for column in columns) + 2)
+        else:
+            columns, notes = _fitting(columns, shown.num_rows, console.width, answer)
+        console.print(_table(columns, title), crop=False)
+        for note in notes:
+            console.print(Text(note, style="dim"), soft_wrap=True)
+    else:
+        click.echo(table_text(shown, ns, title), nl=False)
     if shown.num_rows < rows.num_rows and not is_quiet():
         stderr().print(f"{rows.num_rows - shown.num_rows:,} more rows: --limit 0, or another --format", style="dim")
 
 
-def table_text(rows: pa.Table, ns: bool = False) -> str:
-    """The same table for a file, with all columns."""
+def table_text(rows: pa.Table, ns: bool = False, title: str = "") -> str:
+    """The same table for a file or a pipe, with all columns, and without blanks around it."""
     console = Console(file=io.StringIO(), width=_FILE_WIDTH, highlight=False)
-    console.print(_table(_columns(rows, ns), ""))
+    console.print(_table(_columns(rows, ns), title))
     text: str = console.file.getvalue()  # type: ignore[attr-defined]
-    return text
+    return "".join(f"{line.rstrip()}\n" for line in text.splitlines() if line.strip())
 
 
 @dataclass(frozen=True)
 class _Column:
+    """A column as it is shown. key: its name in the rows."""
+
+    key: str
     name: str
     cells: Sequence[str]
     is_number: bool
@@ -81,9 +93,9 @@ def _columns(rows: pa.Table, ns: bool) -> list[_Column]:
         values = column.to_pylist()
         is_number = str(kind).startswith(("int", "uint", "double", "float", "decimal"))
         if not ns and name.endswith("_ns") and _are_times(values):
-            found.append(_Column(name.removesuffix("_ns") + " (UTC)", [_utc(value) for value in values], False))
+            found.append(_Column(name, name.removesuffix("_ns") + " (UTC)", [_utc(value) for value in values], False))
         else:
-            found.append(_Column(printable(name), [cell(value, name) for value in values], is_number))
+            found.append(_Column(name, printable(name), [cell(value, name) for value in values], is_number))
     return found
 
 
@@ -100,31 +112,33 @@ def _utc(ns: int | None) -> str:
     return f"{second:%Y-%m-%d %H:%M:%S}.{ns % 10**9 // 1000:06d}"
 
 
-def _fitting(columns: list[_Column], rows: int, width: int) -> tuple[list[_Column], list[str]]:
+def _fitting(columns: list[_Column], rows: int, width: int, answer: Sequence[str]) -> tuple[list[_Column], list[str]]:
     """The columns that fit into `width` characters, and lines about the others."""
     notes = []
+    first = [column for column in columns if column.key in answer] or columns[1:2]
+    first = [*columns[:1], *(column for column in first if column is not columns[0])]
     if rows > 1:
-        equal = [column for column in columns[1:] if len(set(column.cells)) == 1]
+        equal = [column for column in columns if column not in first and len(set(column.cells)) == 1]
         columns = [column for column in columns if column not in equal]
         said = ", ".join(f"{column.name} {column.cells[0]}" for column in equal if column.cells[0])
         if said:
             notes.append(f"the same in all rows: {said}")
         if empty := [column.name for column in equal if not column.cells[0]]:
             notes.append(f"empty in all rows: {', '.join(empty)}")
-    columns, legend = _without_common_part(columns)
-    kept: list[_Column] = []
-    left = width
+    names = {column.name for column in first}
+    columns, legend = _without_common_part(columns, max(_LEAST_NAME, width // 3))
+    left = width - sum(column.width for column in columns if column.name in names)
+    kept = set(names)
     for column in columns:
-        if kept and column.width > left:
-            break
-        kept.append(column)
-        left -= column.width
-    if others := [column.name for column in columns[len(kept) :]]:
+        if column.name not in names and column.width <= left:
+            kept.add(column.name)
+            left -= column.width
+    if others := [column.name for column in columns if column.name not in kept]:
         notes.append(f"+{counted(len(others), 'column')}: {', '.join(others)} (--wide shows all)")
-    return kept, [*legend, *notes]
+    return [column for column in columns if column.name in kept], [*legend, *notes]
 
 
-def _without_common_part(columns: list[_Column]) -> tuple[list[_Column], list[str]]:
+def _without_common_part(columns: list[_Column], most: int) -> tuple[list[_Column], list[str]]:
     """Names of runs without the start that all have in common, and long ones without their middle; what that is."""
     for place, column in enumerate(columns):
         names = list(dict.fromkeys(column.cells))
@@ -136,19 +150,19 @@ def _without_common_part(columns: list[_Column]) -> tuple[list[_Column], list[st
         common = common[: max(common.rfind("-"), common.rfind("_")) + 1]
         common = common if len(common) > _SHORT else ""
         shortened = [("…" if common else "") + name.removeprefix(common) for name in names]
-        shortened = _without_middle(shortened)
+        shortened = _without_middle(shortened, most)
         if shortened == names:
             continue
         new = dict(zip(names, shortened, strict=True))
         legend = [f"…: {common}"] if common else []
-        cells = [new[name] for name in column.cells]
-        return [*columns[:place], _Column(column.name, cells, False), *columns[place + 1 :]], legend
+        short = replace(column, cells=[new[name] for name in column.cells])
+        return [*columns[:place], short, *columns[place + 1 :]], legend
     return columns, []
 
 
-def _without_middle(names: list[str]) -> list[str]:
+def _without_middle(names: list[str], least: int) -> list[str]:
     """The names with at most so many characters that they stay different; a long one has … for its middle."""
-    for most in range(_NAME, max(map(len, names)), 6):
+    for most in range(least, max(map(len, names)), 2):
         begin = most * 3 // 5
         cut = [name if len(name) <= most else f"{name[:begin]}…{name[begin + 1 - most :]}" for name in names]
         if len(set(cut)) == len(names):
@@ -159,7 +173,12 @@ def _without_middle(names: list[str]) -> list[str]:
 def _table(columns: list[_Column], title: str) -> Table:
     table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
     for column in columns:
-        table.add_column(Text(column.name), justify="right" if column.is_number else "left", overflow="fold")
+        table.add_column(
+            Text(column.name),
+            justify="right" if column.is_number else "left",
+            overflow="fold",
+            no_wrap=column.width <= _SENTENCE,  # so that sentences give way, not names and numbers
+        )
     for row in zip(*(column.cells for column in columns), strict=True):
         table.add_row(*map(Text, row))
     return table

@@ -2,8 +2,8 @@
 
 A head is the comment lines `-- key: value` at the start of a file: question, row (what a row stands for), inputs
 (tables and other queries, or none), optionally figure (of the papers), needs (parameters without which there are no
-rows), optional (inputs that a run may lack) and made_by (the package whose rows take the place of the SQL's, see
-inferred.py), a `param` line for each parameter and a `column` line for each result column, in their order:
+rows), optional (inputs that a run may lack), answer (columns that a narrow table shows before others) and made_by (the
+package whose rows take the place of the SQL's, see inferred.py), a `param` line for each parameter and a `column` line for each result column, in their order:
 
     -- param: window_ms DOUBLE = 10; length of a window, ms
     -- column: wire_bytes bytes; sum of the frames' original lengths
@@ -114,7 +114,7 @@ class Query:
     """A named query: question, grain of a row, inputs, the paper's figure, parameters, result columns and its SQL.
 
     needs: parameters without which it has no rows. optional: inputs that a run may lack without loss. made_by: the
-    package whose rows take the place of the SQL's.
+    package whose rows take the place of the SQL's. answer: columns that a table which is too narrow for all has first.
     """
 
     name: str
@@ -129,6 +129,7 @@ class Query:
     needs: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     made_by: str = ""
+    answer: tuple[str, ...] = ()
 
     @property
     def is_view(self) -> bool:
@@ -322,10 +323,13 @@ class _Head:
                 whole = f"-- column: {column.name}{unit}; {column.meaning}\n"
                 text = text.replace(f"-- column: {match[0]}\n", whole, 1)
         about = self._values
+        answer = _names(about.get("answer", ""))
+        if unknown := set(answer) - {column.name for column in columns}:
+            raise ValueError(f"{self._path}: answer {min(unknown)} is none of the columns")
         return Query(
             self._path.stem, self._path, about["question"], about["row"], self.inputs, about.get("figure", ""),
             tuple(self._params), columns, text, _names(about.get("needs", "")),
-            _names(about.get("optional", "")), about.get("made_by", ""),
+            _names(about.get("optional", "")), about.get("made_by", ""), answer,
         )  # fmt: skip
 
     def _defined(self, match: re.Match[str], known: Mapping[str, Query]) -> ResultColumn:

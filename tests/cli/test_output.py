@@ -66,6 +66,12 @@ def test_a_suffix_without_a_format_is_refused(
     assert not (tmp_path / name).exists()
 
 
+def test_piped_output_has_no_blanks_around_it(command: RunCommand, several: Dataset) -> None:
+    lines = command("query", several.path, "traffic_matrix").stdout.decode().split("\n")
+    assert lines.pop() == "" and len(lines) == 2 + several.query("traffic_matrix").height
+    assert all(line.strip() and line == line.rstrip() for line in lines)
+
+
 def test_piped_output_is_whole(command: RunCommand, several: Dataset) -> None:
     done = command("sql", several.path, "SELECT range AS number FROM range(200)")
     assert done.stderr == b""
@@ -119,6 +125,22 @@ def test_a_row_is_one_line_and_columns_without_a_place_are_named(monkeypatch: py
     assert lines[4] == "the same in all rows: same x"
     assert " ".join(lines[5:]).startswith("+8 columns: column_4, column_5, ")
     assert lines[-1].endswith("(--wide shows all)")
+
+
+def test_the_answer_is_never_below_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither because it is the same in all rows, nor because it is the last column."""
+    alike = pa.table({"run_id": ["a", "b"], "topology": ["ring"] * 2, **{f"column_{n}": [n, n + 1] for n in range(12)}})
+    lines = on_a_terminal(monkeypatch, alike, 60)
+    assert lines[0].split()[:2] == ["run_id", "topology"] and lines[2].split()[1] == "ring"
+    lines = on_a_terminal(monkeypatch, WIDE, 60, answer=["column_11", "same"])
+    assert {"run_id", "column_11", "same"} < {*lines[0].split()} and all(len(line) <= 60 for line in lines[:4])
+
+
+def test_a_long_answer_is_folded_and_names_and_numbers_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pa.table({"run_id": ["torch-a", "torch-b"], "cost_ms": [1, 2], "sentence": ["one two " * 12, "three " * 12]})
+    lines = on_a_terminal(monkeypatch, rows, 50, answer=["sentence"])
+    assert lines[2].startswith(" torch-a   ") and lines[3].startswith("           ")
+    assert " ".join(" ".join(lines).split()).count("two") == 12 and all(len(line) <= 50 for line in lines[:6])
 
 
 def test_wide_shows_all_columns(monkeypatch: pytest.MonkeyPatch) -> None:
