@@ -3,7 +3,8 @@
 A head is the comment lines `-- key: value` at the start of a file: question, row (what a row stands for), inputs
 (tables and other queries, or none), optionally figure (of the papers), needs (parameters without which there are no
 rows), optional (inputs that a run may lack), answer (columns that a narrow table shows before others) and made_by (the
-package whose rows take the place of the SQL's, see inferred.py), a `param` line for each parameter and a `column` line for each result column, in their order:
+package whose rows take the place of the SQL's, see inferred.py), a `param` line for each parameter and a `column` line
+for each result column, in their order:
 
     -- param: window_ms DOUBLE = 10; length of a window, ms
     -- column: wire_bytes bytes; sum of the frames' original lengths
