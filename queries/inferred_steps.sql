@@ -25,13 +25,18 @@
 -- tree, the worker of servers. Then nobody has all before it has sent all. A host that gets before it sends gets the answer in
 -- the next step. Where hosts do not wait in a tenth of the steps of pairs, or pairs that send the same payload at once do so at
 -- different rates, the run is asynchronous, and has no steps. No log, table of phases or declared attribute is read.
+-- Asynchronous workers of a server may stay within one transfer of each other. An answer then comes as long after a worker's own
+-- gradients as ever, however late the last worker's are; a server that waits answers that much later (slope 0 and 1).
 -- Steps whose payload differs much from one to the next are not found. What a program does after its last data (a control
 -- message, an update) is in no payload: a log may end such a step later. Jobs that do not wait for each other are not told
--- from asynchronous workers, nor asynchronous workers that stay within one transfer of each other from synchronous ones.
+-- from asynchronous workers, nor asynchronous workers without a server that stay within one transfer of each other from
+-- synchronous ones.
 WITH thresholds AS (
     SELECT 0.9 AS least_waiting_share,  -- of the steps: all in synchronous training, but for losses and restarts
            0.5 AS least_doubtful_share, -- of steps by the pauses of the run: from here on they may be steps, divided badly
            1.5 AS most_more_steps,       -- by pairs than by the pauses of the run
+           0.5 AS least_slope,           -- ms that an answer comes later for each ms that the last gradients do: 1 or 0
+           3 AS slope_errors,            -- standard errors that a slope is below it
            0.05 AS equal_payload         -- of a pair's payload of a step from the median of pairs
 ), bursts AS MATERIALIZED (
     FROM step_bursts(longest_step_s := $longest_step_s)
@@ -63,7 +68,7 @@ WITH thresholds AS (
     GROUP BY ALL
 ), exchanges AS (
     SELECT run_id, found_by, step, host_ip, hosts, got_ns, CASE WHEN only_gives THEN last_ns ELSE first_ns END AS given_ns,
-           CASE WHEN got_ns > first_ns THEN got_ns ELSE lead(got_ns) OVER of_host END AS answered_ns,
+           CASE WHEN got_ns > first_ns THEN got_ns ELSE lead(got_ns) OVER of_host END AS answered_ns, only_gives,
            lead(first_ns) OVER of_host AS next_first_ns
     FROM sent
     JOIN received USING (run_id, found_by, step, host_ip)
@@ -90,6 +95,23 @@ WITH thresholds AS (
     JOIN last_gifts USING (run_id, found_by, step)
     JOIN windows USING (run_id, found_by)
     GROUP BY run_id, found_by, step
+), lateness AS (  -- how long a host that only gives waits for its answer, and how much later the last of these has given
+    SELECT run_id, found_by, host_ip, (answered_ns - given_ns) / 1e6 AS wait_ms,
+           (max(given_ns) OVER (PARTITION BY run_id, found_by, step) - given_ns) / 1e6 AS late_ms
+    FROM exchanges
+    WHERE only_gives AND hosts > 2
+), centred AS (  -- each host apart: one may always be the first, or get its answer last
+    SELECT run_id, found_by, host_ip, wait_ms - avg(wait_ms) OVER of_host AS wait_ms, late_ms - avg(late_ms) OVER of_host AS late_ms
+    FROM lateness
+    WHERE wait_ms IS NOT NULL
+    WINDOW of_host AS (PARTITION BY run_id, found_by, host_ip)
+), slopes AS (
+    SELECT run_id, found_by, regr_slope(wait_ms, late_ms) AS slope,
+           sqrt((1 - regr_r2(wait_ms, late_ms)) * regr_syy(wait_ms, late_ms) / regr_sxx(wait_ms, late_ms)
+                / (count(*) - count(DISTINCT host_ip) - 1)) AS slope_error
+    FROM centred
+    GROUP BY run_id, found_by
+    HAVING count(*) > count(DISTINCT host_ip) + 1 AND regr_sxx(wait_ms, late_ms) > 0
 ), candidates AS (
     SELECT run_id, found_by, count(*) AS steps, avg(is_waiting::INTEGER) AS waiting_share
     FROM found
@@ -115,8 +137,8 @@ WITH thresholds AS (
     CROSS JOIN thresholds
     GROUP BY run_id
 ), judged AS (
-    SELECT run_id, c.found_by, steps, waiting_share, pairs, all_pairs, fewest, most,
-           CASE WHEN waiting_share >= least_waiting_share THEN true
+    SELECT run_id, c.found_by, steps, waiting_share, slope, slope_error, pairs, all_pairs, fewest, most,
+           CASE WHEN waiting_share >= least_waiting_share THEN NOT coalesce(slope + slope_errors * slope_error < least_slope, false)
                 WHEN waiting_share < least_waiting_share AND c.found_by = 'pairs' THEN false
                 WHEN c.run_id IS NULL AND is_equal AND 2 * pairs > all_pairs AND most > fewest + 1 AND most % fewest > 0
                      THEN false END AS is_synchronous,
@@ -124,6 +146,7 @@ WITH thresholds AS (
     FROM runs
     LEFT JOIN chosen USING (run_id)
     LEFT JOIN candidates AS c USING (run_id, found_by)
+    LEFT JOIN slopes USING (run_id, found_by)
     LEFT JOIN rates USING (run_id)
     CROSS JOIN thresholds
 )
@@ -135,6 +158,9 @@ SELECT j.run_id, structured, step, step_start_ns AS start_ns, step_end_ns AS end
             WHEN structured AND waiting_share IS NOT NULL
                  THEN format('hosts wait for each other in {:.0f}% of {} steps: synchronous if these are divided badly', 100 * waiting_share, steps)
             WHEN structured THEN format('{} steps; whether hosts wait for each other cannot be told, since some only send', steps)
+            WHEN waiting_share >= least_waiting_share AND NOT is_synchronous
+                 THEN format('asynchronous: an answer comes {:.2f} ms later (standard error {:.2f}) for each ms that the last gradients are late, in {} steps',
+                             slope, slope_error, steps)
             WHEN waiting_share IS NOT NULL AND NOT is_synchronous
                  THEN format('asynchronous: each pair pauses after equal payloads, {} times, but hosts wait for each other in {:.0f}% of these',
                              steps, 100 * waiting_share)
@@ -145,9 +171,10 @@ SELECT j.run_id, structured, step, step_start_ns AS start_ns, step_end_ns AS end
                              steps, 100 * waiting_share)
             WHEN j.run_id NOT IN (SELECT run_id FROM flow_windows) THEN 'cannot be told: no flow_windows'
             WHEN pairs IS NOT NULL
-                 THEN format('{} of {} pairs pause after equal payloads, {} to {} times: no step that is common, or rounds of a step',
-                             pairs, all_pairs, fewest, most)
+                 THEN format('{} of {} pairs pause after equal payloads, {} times: no step that is common, or rounds of a step',
+                             pairs, all_pairs, CASE WHEN fewest = most THEN most::VARCHAR ELSE fewest || ' to ' || most END)
             ELSE 'no pauses after equal payloads, neither of the run nor of its pairs' END AS evidence
 FROM judged AS j
+CROSS JOIN thresholds
 LEFT JOIN found ON structured AND found.run_id = j.run_id AND found.found_by = j.found_by
 ORDER BY j.run_id, step

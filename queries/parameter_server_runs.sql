@@ -10,7 +10,7 @@
 -- column: workers_with_log from parameter_server_logs
 -- column: steps_from
 -- column: common_share share; part of the steps in which no worker is done before the last has begun (step_synchrony)
--- column: waiting_share share; part of the steps in which no worker has all its parameters before the last worker has sent its gradients
+-- column: waiting_share share; part of the steps in which no worker has all its parameters before the last worker has sent its gradients; null where a restart left steps out of a log
 -- column: whole_share share; part of the workers' transfers in a step of the chief that are whole models; null where each worker has a log
 -- column: is_asynchronous; whether workers do not wait for each other; null where one worker exchanges data, or their steps are not known
 -- column: problem; why phases cannot be separated; null where they can
@@ -19,6 +19,7 @@
 -- (chang section 2 describes synchronous training). waiting_share sees that on the wire: the parameters that answer a
 -- worker's gradients are those that end after them in its step, or where it pulls before it computes, those of its next
 -- step. Ends are exact to a base window. A run is asynchronous where either the logs (common_share) or the wire say so.
+-- Where a restart left steps out of a log, only the logs tell, counted from the last step; the wire's steps are by number.
 -- Steps of a chief are the workers' only where it waits for them in each: then every worker pulls and pushes one model in it, or
 -- several (whole_share); a chief that does not wait cuts transfers anywhere.
 WITH thresholds AS (
@@ -58,8 +59,10 @@ WITH thresholds AS (
     CROSS JOIN thresholds
     GROUP BY run_id
 ), judged AS (
-    SELECT l.*, s.common_share, waiting_share, CASE WHEN steps_from = 'chief' THEN whole_share END AS whole_share,
-           CASE WHEN workers_with_data > 1 AND l.problem IS NULL AND NOT (steps_from = 'chief' AND whole_share < least_whole_share)
+    SELECT l.*, s.common_share, coalesce(s.is_shifted, false) AS is_shifted,
+           CASE WHEN NOT coalesce(s.is_shifted, false) THEN waiting_share END AS waiting_share, CASE WHEN steps_from = 'chief' THEN whole_share END AS whole_share,
+           CASE WHEN is_shifted THEN s.is_asynchronous
+                WHEN workers_with_data > 1 AND l.problem IS NULL AND NOT (steps_from = 'chief' AND whole_share < least_whole_share)
                 THEN coalesce(s.is_asynchronous, false) OR coalesce(waiting_share < least_waiting_share, false)
            END AS is_asynchronous
     FROM parameter_server_logs AS l
@@ -72,6 +75,8 @@ SELECT run_id, servers, known_by, workers, workers_with_data, workers_with_log, 
        whole_share, is_asynchronous,
        CASE WHEN is_asynchronous
             THEN 'asynchronous: workers do not wait for each other, so a step has no aggregation and no distribution phase'
+            WHEN is_shifted
+            THEN 'a restart left steps out of a log: from there on workers number their steps differently'
             WHEN whole_share < least_whole_share
             THEN 'the chief does not wait for its workers: ' || round(100 * (1 - whole_share))::BIGINT
                  || '% of their transfers in its steps are no whole models, and no worker has a log of all its steps'

@@ -175,7 +175,8 @@ SELECT run_id, job, row_number() OVER (PARTITION BY run_id, job ORDER BY cost_ms
             WHEN 'slow_host' THEN format('{} is late in {} of the {} steps in which a host is late', host, k, n)
             WHEN 'loss' THEN format('{} pause{} for {:.1f} MB that are sent again', link, s, retransmitted_bytes / 1e6)
             ELSE format('{} carr{} {:.3g} Gbit/s where similar links carry {:.3g}', link, CASE s WHEN '' THEN 'y' ELSE 'ies' END, gbit_per_s, usual_gbit_per_s) END
-       || format(': {:.3g} ms of {:.4g} ms a step ({:.0f}%)', cost_ms, step_ms, 100 * share_of_step)
+       || format(': {} ms of {} ms a step ({:.0f}%)', format(CASE WHEN cost_ms < 100 THEN '{:.3g}' ELSE '{:.0f}' END, cost_ms),
+                 format(CASE WHEN step_ms < 1000 THEN '{:.4g}' ELSE '{:.0f}' END, step_ms), 100 * share_of_step)
        || CASE kind WHEN 'slow_host' THEN '; it needs that much longer than the others behind its last data (computing, not the network)'
                     WHEN 'background' THEN format('; other traffic of {:.1f} MB shares a link', other_bytes / 1e6) ELSE '' END || '.' AS sentence
 FROM named

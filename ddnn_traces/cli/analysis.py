@@ -115,7 +115,7 @@ def regress(
 @click.option("--framework-backend", help="As in the query run_step_volume: framework and backend, torch-gloo.")
 @click.option("--batch-size", type=click.IntRange(min=1), help="Samples a worker uses in one step.")
 @click.option("--topology", help="Declared topology, as in runs.")
-@click.option("--workers", type=click.IntRange(min=1), help="Workers of the job; refused where no run had as many.")
+@click.option("--workers", type=click.IntRange(min=1), help="Workers of the job, by the law of its topology.")
 @click.option(
     "--set",
     "settings",
@@ -145,7 +145,8 @@ def predict(
     """Predict the traffic of a job: a step, a run of --steps steps and an hour, with 95% intervals.
 
     A job that differs from the measured runs is refused with the reasons (exit code 1): a size outside the runs'
-    range, levels that were never measured together, another number of workers, a combination that no run is near.
+    range, levels that were never measured together, a combination that no run is near. So is another number of workers
+    where no law of the topology has it.
     """
     import ddnn_traces
     from ddnn_traces.regression import documents

@@ -309,9 +309,16 @@ def test_steps_of_a_clique_that_is_hardly_ever_silent(workers: int, tmp_path: Pa
 
 
 def server(
-    rng: np.random.Generator, workers: int, *, waits: bool, first_pull: bool = False, jitter: float = 0.1
+    rng: np.random.Generator,
+    workers: int,
+    *,
+    waits: bool,
+    first_pull: bool = False,
+    jitter: float = 0.1,
+    transfer: float = 8 * MS,
+    in_turn: bool = False,
 ) -> Wire:
-    """Workers compute, send gradients of 940 kB in 8 ms, and get as many bytes back: at once, or when all have sent."""
+    """Workers compute, send gradients of 940 kB, and get as many bytes back: at once, or when all have sent."""
     wire = Wire(pairs={**{w: (w + 1, 0) for w in range(workers)}, **{workers + w: (0, w + 1) for w in range(workers)}})
     now = np.zeros(workers)
     if first_pull:
@@ -322,11 +329,12 @@ def server(
     for _ in range(30):
         now += 50 * MS * np.maximum(rng.normal(1, jitter, workers), 0.3)
         for worker in range(workers):
-            wire.burst(now[worker], 8 * MS, worker, 940_584)
-        now = np.full(workers, now.max()) + 9 * MS if waits else now + 9 * MS
+            wire.burst(now[worker], transfer, worker, 940_584)
+        now = np.full(workers, now.max()) + transfer + MS if waits else now + transfer + MS
+        now += in_turn * transfer * rng.permutation(workers)
         for worker in range(workers):
-            wire.burst(now[worker], 8 * MS, workers + worker, 940_584)
-        now = now + 8 * MS
+            wire.burst(now[worker], transfer, workers + worker, 940_584)
+        now = now + transfer
     return wire
 
 
@@ -348,6 +356,33 @@ def test_an_asynchronous_server_is_known_by_the_traffic(workers: int, first_pull
         assert set(found["is_synchronous"]) == {waits}, name
         assert found["step"].drop_nulls().to_list() == (list(range(30)) if waits else []), name
         assert found["evidence"][0].startswith("synchronous" if waits else "asynchronous"), name
+
+
+@pytest.mark.parametrize("workers", [2, 5])
+@pytest.mark.long_after(1)
+def test_asynchronous_workers_that_stay_together(workers: int, tmp_path: Path) -> None:
+    """They are never a transfer apart, as if each waited for the others. A server that waits may answer in any turn."""
+    runs = {
+        f"{waits} {in_turn} {transfer} ms {jitter}": (
+            server(
+                np.random.default_rng(1),
+                workers,
+                waits=waits,
+                jitter=jitter,
+                transfer=transfer * MS,
+                in_turn=in_turn,
+            ),
+            workers + 1,
+        )
+        for waits, in_turn in ((False, False), (True, False), (True, True))
+        for transfer, jitter in ((8, 0.005), (8, 0.01), (20, 0.02), (40, 0.05))
+    }
+    for name, found in inferred(runs, tmp_path).items():
+        waits = name.startswith("True")
+        assert found["waiting_share"][0] >= 0.9, name
+        assert set(found["is_synchronous"]) == {waits}, name
+        assert found["step"].drop_nulls().to_list() == (list(range(30)) if waits else []), name
+        assert "for each ms" in found["evidence"][0] or waits, name
 
 
 def gossip(rng: np.random.Generator) -> Wire:

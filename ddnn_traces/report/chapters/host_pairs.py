@@ -56,8 +56,13 @@ def _shapes(topologies: pl.DataFrame) -> str:
         if kind == "unknown":
             return f"the run does not show its topology ({topologies['problem'][0]})"
         return f"the run shows: {words(kind)}"
-    kinds = (topologies.with_columns(kind=pl.coalesce("problem", "topology")).group_by("kind", "problem").len()).sort(
-        pl.col("problem").is_not_null(), -pl.col("len").cast(pl.Int64), "kind"
+    # "several patterns (10 collectives of 4 communicators; see collectives)": the numbers are in the table
+    problem = pl.col("problem").str.replace(r"^(several patterns) \(.*; (see collectives)\)$", "$1; $2")
+    kinds = (
+        topologies.with_columns(problem)
+        .group_by(pl.coalesce("problem", "topology").alias("kind"), "problem")
+        .len()
+        .sort(pl.col("problem").is_not_null(), -pl.col("len").cast(pl.Int64), "kind")
     )
     found = "; ".join(
         f"{runs:,} {words(kind)}" if problem is None else f"cannot be told in {runs:,} ({kind})"
@@ -173,10 +178,11 @@ def rings(section: Section, frame: pl.DataFrame) -> None:
     found = int(frame["is_ring"].sum())
     declared = section.need(
         frame.drop_nulls("agrees"),
-        f"No run has a declared topology that can be compared; {found:,} of {counted(frame.height, 'run')} sent in a "
-        "ring. Declare topology and the hosts' ring_position in a run.toml to compare them.",
+        "No run has a declared topology that can be compared; the heaviest pairs of hosts form a ring in "
+        f"{found:,} of {counted(frame.height, 'run')}. Declare topology and the hosts' ring_position in a run.toml to "
+        "compare them.",
     )
     section.headline = (
         f"The inferred topology is the declared one in {declared['agrees'].sum()} of {counted(declared.height, 'run')} "
-        f"that can be compared; {counted(found, 'run')} sent in a ring."
+        f"that can be compared; the heaviest pairs of hosts form a ring in {counted(found, 'run')}."
     )

@@ -215,11 +215,14 @@ def _most_often(waiting: pl.DataFrame) -> str:
     runs = tested["run_id"].n_unique()
     test = f"(exact multinomial test over the steps of each run, p < 0.05; chance alone up to {0.05 * runs:.2g} runs)"
     if named.is_empty():
-        return f"in {counted(runs, 'run')} no worker is the last more often than chance {test}"
+        return (
+            f"in the {counted(runs, 'run')} that have enough steps no worker is the last more often than chance {test}"
+        )
     most = named.sort("p_value", "run_id", "worker").row(0, named=True)
     return (
-        f"in {named['run_id'].n_unique()} of {counted(runs, 'run')} one worker is the last more often than chance "
-        f"{test}, most clearly {most['worker']} of {most['run_id']}, in {percent(most['share_last'])} of the steps"
+        f"in {named['run_id'].n_unique()} of the {counted(runs, 'run')} that have enough steps one worker is the last "
+        f"more often than chance {test}, most clearly {most['worker']} of {most['run_id']}, in "
+        f"{percent(most['share_last'])} of the steps"
     )
 
 
