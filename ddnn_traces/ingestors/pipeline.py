@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddnn_traces.errors import REPORT, CaptureError, InternalError, LedgerError, MetadataError, StorageError, UsageError
-from ddnn_traces.ingestors import inputs
+from ddnn_traces.ingestors import inputs, relations
 from ddnn_traces.ingestors.inputs import PacketsRecord, RunRecord
 from ddnn_traces.ingestors.metadata import RunMetadata, bad_rows, read_metadata
 from ddnn_traces.ingestors.options import IngestOptions
@@ -164,6 +164,7 @@ class _Ingest:
         self._records = inputs.records(writer.texts())
         self._put_in_place = time.monotonic()
         self._last_cost = 0.0
+        self._parts: list[relations.Part] = []  # runs that may be parts of one capture
 
     def run(self, planned: list[_Planned], sources: list[str]) -> None:
         for damage in self._writer.damaged_records():
@@ -331,6 +332,8 @@ class _Ingest:
             for plan, facts in zip(todo, results, strict=True):
                 replaced += self._write(plan, facts, warned)
                 warned = len(self._messages.warnings)
+        for line in relations.rotated(self._parts):
+            self._messages.warn(line)
         return replaced
 
     def _write(self, plan: _Planned, facts: RunFacts, warned: int) -> bool:
@@ -342,12 +345,25 @@ class _Ingest:
         if not any(file.format for file in facts.files):
             self._messages.warn_partial(f"{run_id}: left out, none of its files is a capture that can be read")
             return False
+        about = [*relations.gaps(run_id, facts.files)]
+        if self._options.run_id is None:
+            about += relations.unrelated(plan.run, plan.metadata, facts.files)
+        if part := relations.part(plan.run, facts.files):
+            self._parts.append(part)
         changed = inputs.changed_meanwhile(plan.run, (*plan.record.packets.files, *plan.record.description.files))
         of_description = self._messages.warnings[warned:]
         for warning in facts.warnings:
             of_description.remove(warning)
         of_packets = [*facts.warnings, *(self._warn_of_change(run_id, name) for name in changed)]
-        lost, filtered = _write_run(facts, self._writer, self._options)
+        lost, filtered, large = _write_run(facts, self._writer, self._options)
+        about += [
+            f"{run_id}/{name}: a frame has {size:,} bytes or more by its record, more than networks send, and counts "
+            "so; where the hosts do not use BIG TCP the record is damaged: remove it with 'editcap'"
+            for name, size in large.items()
+        ]
+        for warning in about:
+            self._messages.warn(warning)
+        of_packets += about
         if filtered:
             of_packets.append(
                 f"{run_id}: --filter {self._options.filter!r} keeps none of its {counted(filtered, 'packet')}; correct "
@@ -393,8 +409,10 @@ def _recorded(warnings: Iterable[str], run: RunInput) -> tuple[str, ...]:
     return tuple(inputs.without_folders(warning, run) for warning in warnings)
 
 
-def _write_run(facts: RunFacts, writer: Writer, options: IngestOptions) -> tuple[tuple[float, float], int]:
-    """Write a run's tables; return percentages_lost() and all_filtered() of RunTables."""
+def _write_run(
+    facts: RunFacts, writer: Writer, options: IngestOptions
+) -> tuple[tuple[float, float], int, dict[str, int]]:
+    """Write a run's tables; return percentages_lost(), all_filtered() and large_frames() of RunTables."""
     named = {file.capture_id: hashes.named(file.digests) for file in facts.files}
     provenance = {
         "version": facts.version,
@@ -410,7 +428,7 @@ def _write_run(facts: RunFacts, writer: Writer, options: IngestOptions) -> tuple
         _check_ledger(facts, tables)
         for name in schema.TABLES:
             writer.write(name, facts.run_id, tables.batches(name), provenance)
-        return tables.percentages_lost(), tables.all_filtered()
+        return tables.percentages_lost(), tables.all_filtered(), tables.large_frames()
 
 
 @contextlib.contextmanager

@@ -222,6 +222,7 @@ def test_head_is_complete(subtests: pytest.Subtests) -> None:
                 "optional",
                 "figure",
                 "made_by",
+                "answer",
                 "column",
             }
             for key, found in (("param", query.params), ("column", query.columns)):

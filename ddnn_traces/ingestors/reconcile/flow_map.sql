@@ -10,7 +10,7 @@ WITH counting AS (
        = (m.src_ip, m.dst_ip, m.protocol, m.src_port, m.dst_port, m.connection)
      AND c.encapsulation_id IS NOT DISTINCT FROM m.encapsulation_id AND c.roce_dest_qp IS NOT DISTINCT FROM m.roce_dest_qp
 )
-SELECT file, flow, flow_id, roce_opcode::SMALLINT AS opcode, max(largest_segment_bytes) OVER same::INTEGER AS largest_bytes,
+SELECT file, flow, flow_id, roce_opcode::SMALLINT AS opcode, max(largest_segment_bytes) OVER same::BIGINT AS largest_bytes,
        max(pushed_segments) OVER same > 0 AS has_psh,
        coalesce(sum(next_before - first_sequence
                     + (first_sequence % 4294967296 - next_before % 4294967296 + 6442450944) % 4294967296 - 2147483648)

@@ -67,6 +67,8 @@ _DROPPED = {
     "connections": ["ranked"], "opcodes": ["connections"], "run_flows": ["merged", "reversed"],
 }  # fmt: skip
 
+#: Frames above this size are BIG TCP's, or those of damaged records.
+MOST_FRAME_BYTES = 1 << 18
 #: Windows by which the cells of a file may be out of the order of time to be merged while they are read.
 MOST_LAG = 10_000
 
@@ -135,6 +137,22 @@ class RunTables(DescribedTables):
             {"filtered": FILTERED},
         ).fetchall()
         return 0 if others else int(filtered or 0)
+
+    def large_frames(self) -> dict[str, int]:
+        """The captures with a frame of more than MOST_FRAME_BYTES, and the least size that its largest one has.
+
+        That is the mean of a flow's window, or of what a file has of a reason: single sizes are in no table.
+        """
+        rows = self._con.execute(
+            "SELECT file, max(wire_bytes // packets) FROM cells WHERE wire_bytes > $most * packets GROUP BY file",
+            {"most": MOST_FRAME_BYTES},
+        ).fetchall()
+        in_flows = dict(rows)
+        found = {}
+        for number, file in enumerate(self._run.files):
+            skipped = (wire // packets for packets, wire in file.skipped.values() if packets)
+            found[file.capture_id] = max([int(in_flows.get(number, 0)), *skipped])
+        return {name: size for name, size in found.items() if size > MOST_FRAME_BYTES}
 
     # --- inputs of the tables
 

@@ -1,0 +1,72 @@
+"""What ingest says of captures that were taken apart or thrown together."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import packets as p
+import pytest
+from small_runs import A, B, C, D, Packet, ring, write_captures
+
+from ddnn_traces.ingestors import pipeline
+from ddnn_traces.ingestors.options import IngestOptions
+from ddnn_traces.messages import Messages
+
+_HOUR_NS = 3_600 * 10**9
+
+
+def later(packets: list[Packet], by_ns: int) -> list[Packet]:
+    return [dataclasses.replace(packet, time_ns=packet.time_ns + by_ns) for packet in packets]
+
+
+def warnings(sources: list[Path], out: Path, run_id: str | None = None) -> list[str]:
+    messages = Messages()
+    pipeline.ingest([str(source) for source in sources], out, IngestOptions(run_id=run_id), messages)
+    return messages.warnings
+
+
+def test_parts_of_a_rotated_capture_are_recognised(tmp_path: Path) -> None:
+    whole = ring(A, B)
+    third = len(whole) // 3
+    parts = {f"trace{n}": whole[n * third : (n + 1) * third] for n in range(3)}
+    folder = write_captures(tmp_path / "captures", parts)
+    sources = [folder / name for name in parts]
+    (said,) = warnings(sources, tmp_path / "apart")
+    assert said.startswith("runs trace0, trace1, trace2: connections go on from one to the next") and "--run-id" in said
+    assert warnings(sources, tmp_path / "joined", run_id="trace") == []
+
+
+def test_captures_of_several_trainings_of_the_same_hosts_are_runs(tmp_path: Path) -> None:
+    """Later ones on other ports, and one that overlaps."""
+    other = [dataclasses.replace(packet, ports=(50_000, 6_000)) for packet in later(ring(A, B), _HOUR_NS)]
+    folder = write_captures(tmp_path / "captures", {"one": ring(A, B), "two": other, "three": ring(A, B)})
+    assert warnings([folder / name for name in ("one", "two", "three")], tmp_path / "dataset") == []
+
+
+def test_captures_without_a_common_host_are_a_question(tmp_path: Path) -> None:
+    folder = write_captures(tmp_path / "mixed", {"x.pcap": ring(A, B), "y.pcap": ring(C, D)})
+    (said,) = warnings([folder], tmp_path / "dataset")
+    assert said.startswith("mixed: its captures are 2 groups without a host in common (x.pcap, y.pcap); are they one")
+    assert warnings([folder], tmp_path / "named", run_id="mixed") == []
+    (folder / "run.toml").write_text('framework = "torch"')
+    assert warnings([folder], tmp_path / "described") == []
+
+
+def test_a_pause_of_more_than_a_day_is_named(tmp_path: Path) -> None:
+    packets = {"x.pcap": ring(A, B), "y.pcap": later(ring(A, B), 72 * _HOUR_NS), "z.pcap": later(ring(A, B), _HOUR_NS)}
+    (said,) = warnings([write_captures(tmp_path / "run", packets)], tmp_path / "dataset")
+    assert said.startswith("run: nothing was captured for 3 days, 2023-11-14 23:13:20 to 2023-11-17 22:13:20; ")
+
+
+@pytest.mark.parametrize("protocol", ["ip", "other"])
+def test_a_frame_larger_than_networks_send_is_named(tmp_path: Path, protocol: str) -> None:
+    """By its record's original length, whether it is in a flow or not."""
+    records = [packet.record for packet in ring(A, B)]
+    frame = records[1].frame if protocol == "ip" else p.ethernet(b"\0" * 40, 0x88CC)
+    records[1] = dataclasses.replace(records[1], frame=frame, wire=4_090_000_000)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "x.pcap").write_bytes(p.pcap(records))
+    found = [line for line in warnings([tmp_path / "run"], tmp_path / "dataset") if "a frame has" in line]
+    least = {"ip": "818,000,0", "other": "4,090,000,000 "}[protocol]  # the mean of a flow's five packets, and of one
+    assert len(found) == 1 and found[0].startswith(f"run/x.pcap: a frame has {least}")
