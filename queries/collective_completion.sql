@@ -1,6 +1,6 @@
 -- question: When is the exchange of each step complete, and what delays it?
 -- row: a run, a step and a way of measuring it
--- inputs: collective_flows, flow_windows, steps, hosts, events, parameter_servers, step_synchrony
+-- inputs: collective_flows, flow_windows, steps, hosts, program_events, parameter_servers, step_synchrony
 -- answer: step, completion_ms, last_worker
 -- column: run_id
 -- column: step from steps
@@ -228,7 +228,7 @@ WITH thresholds AS (
     GROUP BY ALL
 ), logged AS (
     SELECT run_id, step, worker, min(start_ns) AS start_ns, max(end_ns) AS end_ns
-    FROM events
+    FROM program_events
     SEMI JOIN members USING (run_id, worker)
     WHERE kind IN ('communicate', 'allreduce')
     GROUP BY run_id, step, worker

@@ -1,7 +1,7 @@
 -- question: Are the collectives inferred from the traffic those that the programs logged?
 -- row: a run and a kind of collective that was logged or inferred
--- inputs: events, collectives
--- column: run_id from events
+-- inputs: program_events, collectives
+-- column: run_id from program_events
 -- column: kind from collectives
 -- column: logged_calls; calls of all workers in a step by their events, median over steps; of a send those of its sender
 -- column: inferred_calls; hosts of the inferred collectives of a step, added up over these; of a send its sender
@@ -12,7 +12,7 @@
 -- Each channel counts, and a program that makes a collective out of sends logs these: there the kinds differ.
 WITH logged AS (
     SELECT run_id, step, kind AS logged_kind, count(*) AS calls, sum(bytes) AS bytes
-    FROM events
+    FROM program_events
     WHERE kind IN ('allreduce', 'allgather', 'reduce_scatter', 'alltoall', 'send')
     GROUP BY run_id, step, kind
 ), usual AS (

@@ -1,6 +1,6 @@
 -- question: When are a step's gradients aggregated at the parameter servers and its parameters distributed, and how much is that?
 -- row: a run with a parameter server and a step; one row with a problem, and without a step, where phases cannot be separated
--- inputs: runs, hosts, events, parameter_servers, parameter_server_flows, parameter_server_runs, parameter_server_pairs, parameter_server_steps
+-- inputs: runs, hosts, program_events, parameter_servers, parameter_server_flows, parameter_server_runs, parameter_server_pairs, parameter_server_steps
 -- figure: chang fig. 2 and section 3
 -- answer: step, aggregation_ms, distribution_ms
 -- column: run_id from parameter_server_steps
@@ -83,7 +83,7 @@ WITH server_runs AS (
 ), worker_events AS (
     SELECT run_id, step, worker, min(start_ns) AS begin_ns,
            coalesce(max(end_ns) FILTER (kind = 'backward'), max(end_ns)) AS end_ns
-    FROM events
+    FROM program_events
     JOIN peers USING (run_id, worker)
     WHERE kind IN ('compute', 'forward', 'backward')
     GROUP BY ALL
@@ -114,7 +114,7 @@ WITH server_runs AS (
     GROUP BY run_id, step
 ), updated AS (
     SELECT e.run_id, e.step, count(DISTINCT e.worker) AS servers, min(e.start_ns) AS begin_ns, max(e.end_ns) AS end_ns
-    FROM events AS e
+    FROM program_events AS e
     JOIN hosts AS h ON h.run_id = e.run_id AND h.label = e.worker
     JOIN server_hosts AS p ON p.run_id = h.run_id AND p.host_ip = h.host_ip
     WHERE e.kind = 'update'

@@ -1,6 +1,6 @@
 -- question: What does a replay of a run need: the time of a step, its computation, and the conditions of the network?
 -- row: a run with two steps or more
--- inputs: runs, step_time_rows, events, topology, step_volume, flows, flow_windows
+-- inputs: runs, step_time_rows, program_events, topology, step_volume, flows, flow_windows
 -- param: skip_steps BIGINT = 1; first steps of each run that are left out, as in step_time_rows
 -- column: run_id from runs
 -- column: job; framework, backend, topology, model, batch size and workers: runs of a job differ in their network only
@@ -44,7 +44,7 @@ WITH timed AS (
     GROUP BY run_id
 ), computing AS (
     SELECT run_id, worker, step, sum(end_ns - start_ns) / 1e6 AS ms
-    FROM events
+    FROM program_events
     SEMI JOIN timed USING (run_id, step)
     WHERE kind IN ('compute', 'forward', 'backward')
     GROUP BY ALL
@@ -58,7 +58,7 @@ WITH timed AS (
     GROUP BY run_id
 ), interrupted AS (
     SELECT DISTINCT run_id
-    FROM events
+    FROM program_events
     WHERE kind IN ('process_killed', 'host_killed', 'restart', 'restore')
 ), facts AS (
     SELECT r.run_id, concat_ws('-', framework, backend) AS framework_backend, coalesce(r.topology, t.topology) AS topology,

@@ -1,6 +1,6 @@
 -- question: Are the steps inferred from the traffic those of the training logs?
 -- row: a run
--- inputs: runs, steps, events, inferred_steps, step_synchrony
+-- inputs: runs, steps, program_events, inferred_steps, step_synchrony
 -- answer: recall, precision
 -- param: tolerance_ms DOUBLE = 5; greatest distance of an inferred boundary from the log's, ms
 -- param: longest_step_s DOUBLE > 0 = 20; as in inferred_steps
@@ -38,7 +38,7 @@
 -- buffer, some 20 ms before it is on the wire.
 WITH updates AS (
     SELECT run_id, worker, step, min(start_ns) AS update_ns
-    FROM events
+    FROM program_events
     WHERE kind = 'update'
     GROUP BY ALL
 ), log_steps AS (

@@ -1,6 +1,6 @@
 -- question: How much of a worker's communication does its computation hide?
 -- row: a run, a worker and a step
--- inputs: steps, worker_hosts, events, captures, flows, flow_windows, host_activity
+-- inputs: steps, worker_hosts, program_events, captures, flows, flow_windows, host_activity
 -- answer: worker, step, overlap_share
 -- param: least_gbit_per_s DOUBLE = NULL; windows with less payload of a flow are not in wire_ms and overlap_ms, Gbit/s; NULL: as in host_activity
 -- column: run_id
@@ -33,7 +33,7 @@ WITH activity AS MATERIALIZED (
     UNION ALL
     SELECT run_id, worker, step, CASE WHEN kind IN ('communicate', 'allreduce') THEN 'communicate' ELSE 'compute' END,
            start_ns, end_ns
-    FROM events
+    FROM program_events
     WHERE kind IN ('compute', 'forward', 'backward', 'communicate', 'allreduce')
 ), begun AS (  -- intervals of a kind that run into each other are one
     SELECT *, sum(is_apart) OVER (in_time ROWS UNBOUNDED PRECEDING) AS number

@@ -1,6 +1,6 @@
 -- question: Do the workers of a run wait for each other in each step?
 -- row: a run with a training log
--- inputs: steps, events, hosts, parameter_servers
+-- inputs: steps, program_events, hosts, parameter_servers
 -- figure: zerwas section II-A (synchronous and asynchronous training)
 -- column: run_id
 -- column: workers hosts; workers with a log; parameter servers and a chief do not count
@@ -26,7 +26,7 @@ WITH thresholds AS (
     WHERE role IN ('parameter_server', 'chief') OR servers.host_ip IS NOT NULL
 ), communication AS (
     SELECT run_id, worker, step, min(start_ns) AS start_ns, max(end_ns) AS end_ns
-    FROM events
+    FROM program_events
     WHERE kind IN ('communicate', 'allreduce')
     GROUP BY ALL
 ), worker_steps AS (
@@ -42,7 +42,7 @@ WITH thresholds AS (
 ), shifted AS (
     SELECT run_id
     FROM worker_steps
-    WHERE run_id IN (SELECT run_id FROM events WHERE kind IN ('process_killed', 'host_killed'))
+    WHERE run_id IN (SELECT run_id FROM program_events WHERE kind IN ('process_killed', 'host_killed'))
     GROUP BY run_id
     HAVING min(last_step) < max(last_step)
 ), from_last AS (

@@ -1,6 +1,6 @@
 -- question: Which worker starts the communication of each step last, and what does it cost?
 -- row: a run, a step and a worker; one row with null step and worker for a run without steps of several workers that wait
--- inputs: runs, steps, hosts, worker_hosts, events, host_activity
+-- inputs: runs, steps, hosts, worker_hosts, program_events, host_activity
 -- column: run_id from steps
 -- column: synchronous; whether the workers wait for each other; null with fewer than two workers in the steps
 -- column: step; number of the step; null in the row of a run without a wait
@@ -25,7 +25,7 @@ WITH thresholds AS (
     WHERE (run_id, worker) NOT IN (SELECT (run_id, label) FROM hosts WHERE role = 'parameter_server' AND label IS NOT NULL)
 ), by_events AS (
     SELECT run_id, worker, step, min(start_ns) AS start_ns
-    FROM events
+    FROM program_events
     WHERE kind IN ('communicate', 'allreduce')
     GROUP BY run_id, worker, step
 ), activity AS (

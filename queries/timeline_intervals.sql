@@ -1,6 +1,6 @@
 -- question: What does each worker do when, in its steps and in the events inside them?
 -- row: a step or an event of a worker that is in the excerpt, if only in part
--- inputs: steps, events, timeline_start, timeline_lanes
+-- inputs: steps, program_events, timeline_start, timeline_lanes
 -- param: from_ms DOUBLE = 0; start of the excerpt, ms since the run's start
 -- param: length_ms DOUBLE > 0 = NULL; how much time from there on, ms; NULL: to the end
 -- column: run_id
@@ -31,7 +31,7 @@ WITH chosen_steps AS (
            coalesce(s.is_nested AND e.start_ns >= s.start_ns AND e.end_ns <= s.end_ns, false)
                AND coalesce(e.start_ns >= max(e.end_ns) OVER (by_start ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), true)
                AND coalesce(e.end_ns <= lead(e.start_ns) OVER by_start, true) AS is_nested
-    FROM events AS e
+    FROM program_events AS e
     LEFT JOIN chosen_steps AS s USING (run_id, worker, step)
     WINDOW by_start AS (PARTITION BY e.run_id, e.worker, e.step ORDER BY e.start_ns, e.end_ns, e.kind, e.name)
 ), intervals AS (

@@ -1,6 +1,6 @@
 -- question: Which lanes does a timeline of a run have?
 -- row: a run and a lane: a host, or a worker with steps or events whose host is not known
--- inputs: hosts, host_names, steps, events
+-- inputs: hosts, host_names, steps, program_events
 -- column: run_id
 -- column: lane; number of the lane in its run, from 1
 -- column: name; name of the host and its address, or label of the worker
@@ -11,7 +11,7 @@
 WITH workers AS (
     SELECT DISTINCT run_id, worker FROM steps
     UNION
-    SELECT DISTINCT run_id, worker FROM events
+    SELECT DISTINCT run_id, worker FROM program_events
 ), known AS (
     SELECT run_id, host_ip, label, host || CASE WHEN host = host_ip THEN '' ELSE ' ' || host_ip END AS name, place
     FROM hosts

@@ -1,6 +1,6 @@
 -- question: When does each run begin and end, by its packets, steps and events?
 -- row: a run with a packet, a step or an event
--- inputs: flows, steps, events
+-- inputs: flows, steps, program_events
 -- column: run_id
 -- column: run_start_ns ns since the epoch, UTC; earliest packet, or start of a step or event
 -- column: run_end_ns ns since the epoch, UTC; latest packet, or end of a step or event
@@ -13,7 +13,7 @@ WITH ends AS (
     FROM steps
     UNION ALL
     SELECT run_id, start_ns, end_ns
-    FROM events
+    FROM program_events
 )
 SELECT run_id, min(begin_ns) AS run_start_ns, max(end_ns) AS run_end_ns
 FROM ends

@@ -1,6 +1,6 @@
 -- question: Which transfers does each transfer wait for, and how long does its sender compute before it begins?
 -- row: a run and a transfer (step_transfers) and one that it waits for; one row with needs_transfer null where it waits for none
--- inputs: step_transfers, events, worker_hosts
+-- inputs: step_transfers, program_events, worker_hosts
 -- param: gap_ms DOUBLE > 0 = 5; a silence of this length or longer ends a transfer, ms; at least the base window of the dataset
 -- param: counted VARCHAR = payload; what transfer_bytes counts: payload, or wire: whole frames, acknowledgements too
 -- param: traffic VARCHAR = all; all of the run, or steps: only what was sent in its training steps
@@ -49,7 +49,7 @@ WITH transfers AS MATERIALIZED (
     SELECT run_id, host_ip, start_ns, end_ns,
            (start_ns <= max(end_ns) OVER (PARTITION BY run_id, host_ip ORDER BY start_ns, end_ns
                                           ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) IS NOT TRUE AS is_first
-    FROM events
+    FROM program_events
     JOIN worker_hosts USING (run_id, worker)
     WHERE kind IN ('compute', 'forward', 'backward', 'update')
 ), numbered AS (

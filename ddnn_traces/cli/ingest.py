@@ -101,6 +101,14 @@ def _clock_offset(_context: click.Context, _option: click.Parameter, value: str 
     "describes the end of a path.",
 )
 @click.option(
+    "--events",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="What a profiler recorded of the only run, beside what is found in its folder: a flight recorder's JSON, a "
+    "Kineto trace. May be given several times.",
+)
+@click.option(
     "--scheduler",
     metavar="ADDRESS",
     help="Read the captures on a Dask cluster: tcp://HOST:PORT of its scheduler, or local:N for N processes of this "

@@ -26,6 +26,7 @@ from typing import Any
 
 from ddnn_traces.errors import CaptureError, UsageError
 from ddnn_traces.ingestors.metadata import RunMetadata
+from ddnn_traces.ingestors.profilers.find import files_of as files_of_profilers
 from ddnn_traces.ingestors.reconcile.log_clocks import LogClock, LogOffset
 from ddnn_traces.ingestors.run_description import PacketNeeds, is_counter_log
 from ddnn_traces.ingestors.sources import RunInput, find_runs
@@ -326,7 +327,7 @@ def _paths(run: RunInput) -> dict[str, Path]:
 
 def _logs(run: RunInput) -> list[Path]:
     captures = set(run.captures)
-    return [
+    logs = [
         path
         for folder in run.log_folders
         for path in folder.iterdir()
@@ -335,6 +336,7 @@ def _logs(run: RunInput) -> list[Path]:
         and path.is_file()
         and (path.suffix in _LOG_ENDINGS or is_counter_log(path))
     ]
+    return list(dict.fromkeys((*logs, *files_of_profilers(run))))
 
 
 def _state(name: str, path: Path, digests: Mapping[str, str]) -> FileState:

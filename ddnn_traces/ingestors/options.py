@@ -29,6 +29,7 @@ class IngestOptions:
     the number that aligns them with the traffic; none; offer: none, with a warning when they are not aligned. run_id:
     name of the only run, which all captures are joined into. layout: of the captures' paths (sources.py). scheduler: of
     a Dask cluster that reads the captures, tcp://HOST:PORT, or local:N for N processes; None: threads of this one.
+    events: profilers' files of the only run, beside those found in its folder.
     """
 
     engine: str = DEFAULT_ENGINE
@@ -45,6 +46,7 @@ class IngestOptions:
     run_id: str | None = None
     layout: str | None = None
     scheduler: str | None = None
+    events: tuple[str, ...] = ()
 
     @property
     def window_ns(self) -> int:

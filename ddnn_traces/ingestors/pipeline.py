@@ -17,7 +17,7 @@ from ddnn_traces.ingestors import inputs, relations
 from ddnn_traces.ingestors.inputs import PacketsRecord, RunRecord
 from ddnn_traces.ingestors.metadata import RunMetadata, bad_rows, read_metadata
 from ddnn_traces.ingestors.options import IngestOptions
-from ddnn_traces.ingestors.read_runs import clock_warnings, read_runs
+from ddnn_traces.ingestors.read_runs import clock_warnings, profiler_warnings, read_runs
 from ddnn_traces.ingestors.reconcile.described import StoredTables
 from ddnn_traces.ingestors.reconcile.run_tables import RunFacts, RunTables
 from ddnn_traces.ingestors.run_description import Description, describe
@@ -93,7 +93,7 @@ def _plan(sources: list[str], out: Path | str, options: IngestOptions) -> tuple[
     Raises MetadataError where no run is left.
     """
     problems = Messages()
-    runs = find_runs(sources, problems.warn_partial, options.layout, options.run_id)
+    runs = _with_events(find_runs(sources, problems.warn_partial, options.layout, options.run_id), options.events)
     for problem in _bad_rows(sources, runs):
         problems.warn(problem)
     planned = []
@@ -112,6 +112,24 @@ def _plan(sources: list[str], out: Path | str, options: IngestOptions) -> tuple[
     if not planned:
         raise MetadataError(f"no run can be read: {'; '.join(problems.warnings[-3:])}")
     return planned, problems
+
+
+def _with_events(runs: list[RunInput], events: Sequence[str]) -> list[RunInput]:
+    """The runs with the profilers' files that the call names. Raises UsageError where it is not one run's file."""
+    if not events:
+        return runs
+    if len(runs) != 1:
+        raise UsageError(
+            f"--events names files of one run, and there are {len(runs)}; put the files into their runs' folders, or "
+            "ingest one run"
+        )
+    paths = tuple(dict.fromkeys(Path(name) for name in events))
+    for path in paths:
+        if not path.is_file():
+            raise UsageError(f"--events {path}: no such file")
+    if len({path.name for path in paths}) < len(paths):
+        raise UsageError("--events: two files have the same name; rename one")
+    return [replace(runs[0], events=paths)]
 
 
 def _bad_rows(sources: list[str], runs: list[RunInput]) -> Iterator[str]:
@@ -283,6 +301,7 @@ class _Ingest:
                 self._writer.write(name, run_id, tables.batches(name), tables.provenance)
             lost = tables.percentages_lost()
         warnings += clock_warnings(description, clock, tables.spans, self._options.clock_offset)
+        warnings += profiler_warnings(description, tables.spans)
         for warning in warnings:
             self._messages.warn(warning)
         packets = replace(packets, needs=found.description.packet_needs)

@@ -145,6 +145,8 @@ class _Run:
     def facts(self, scheduler: Scheduler) -> RunFacts:
         """All that is known of the run, when its files are read."""
         clock = self._clock(scheduler)
+        for warning in profiler_warnings(self._described, self._spans()):
+            self._messages.warn(warning)
         options = self._options
         return RunFacts(
             self._described,
@@ -169,10 +171,13 @@ class _Run:
             self._described = described.shifted(clock.correction)
             self._read_again(scheduler)
             return replace(clock, applied_ns=clock.estimate.offset_ns)
-        spans = [(file.first_ns, file.last_ns) for file in self._files]
-        for warning in clock_warnings(self._described, clock, spans, self._options.clock_offset):
+        for warning in clock_warnings(self._described, clock, self._spans(), self._options.clock_offset):
             self._messages.warn(warning)
         return clock
+
+    def _spans(self) -> list[tuple[int | None, int | None]]:
+        """First and last time of each file, ns."""
+        return [(file.first_ns, file.last_ns) for file in self._files]
 
     def _read_again(self, scheduler: Scheduler) -> None:
         """Read the files again, with other steps. Their hashes are known."""
@@ -259,6 +264,24 @@ def _is_doubled(facts: CaptureFacts) -> bool:
     protocol, sent, sent_again = (facts.flows[name].to_numpy() for name in names)
     payload, again = np.nansum(sent[protocol == 6]), np.nansum(sent_again)
     return bool(payload > 1_000_000 and 0.45 * payload <= again <= 0.55 * payload)
+
+
+def profiler_warnings(described: Description, spans: Sequence[tuple[int | None, int | None]]) -> Iterator[str]:
+    """Profilers of which no event is in the time of the captures. spans: of these, ns."""
+    firsts = [first for first, _ in spans if first is not None]
+    lasts = [last for _, last in spans if last is not None]
+    if not firsts or not lasts:
+        return
+    for recorded in described.recorded:
+        for profiler in sorted({event.profiler or "" for event in recorded.events}):
+            starts = [event.start_ns for event in recorded.events if event.profiler == profiler]
+            if max(starts) < min(firsts) or min(starts) > max(lasts):
+                hours = (min(starts) - min(firsts)) / 3.6e12
+                yield (
+                    f"{described.run.run_id}: {profiler} of {recorded.worker} begins {hours:+.2f} hours after the "
+                    "captures and shares no time with them; 'ddnn-traces query DATASET profiler_clocks' has the "
+                    "offset, if it is of this run"
+                )
 
 
 def clock_warnings(

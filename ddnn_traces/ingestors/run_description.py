@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddnn_traces.ingestors.metadata import RunMetadata
+from ddnn_traces.ingestors.profilers.find import Recorded, read_profilers
 from ddnn_traces.ingestors.sources import RunInput, host_label, host_stem, role_of, run_name
 from ddnn_traces.ingestors.training_logs import TrainingLog, natural_order, read_logs
 from ddnn_traces.messages import Messages
@@ -63,7 +64,10 @@ class PacketNeeds:
 
 @dataclass(frozen=True)
 class Description:
-    """The description of a run. labels, log_of_file: of each capture, in order, None where there is none."""
+    """The description of a run. labels, log_of_file: of each capture, in order, None where there is none.
+
+    recorded: by profilers, whose times are never shifted.
+    """
 
     run: RunInput
     metadata: RunMetadata
@@ -72,6 +76,7 @@ class Description:
     log_of_file: tuple[TrainingLog | None, ...]
     counters: Mapping[Path, Counters]
     warnings: tuple[str, ...]
+    recorded: tuple[Recorded, ...] = ()
 
     def shifted(self, clock: Callable[[int], int]) -> Description:
         """The same with other times in the logs: `clock` converts each, ns."""
@@ -111,7 +116,8 @@ def describe(run: RunInput, metadata: RunMetadata, clock_offset_ns: int | None) 
     labels = tuple(run.host(path) or (stem if stem in by_worker else None) for path, stem in stems)
     first = logs[0] if logs else None
     of_file = tuple(by_worker.get(label or "", first) for label in labels)
-    return Description(run, metadata, labels, tuple(logs), of_file, _counters(run), tuple(messages.warnings))
+    recorded = read_profilers(run, metadata, labels, by_worker, messages)
+    return Description(run, metadata, labels, tuple(logs), of_file, _counters(run), tuple(messages.warnings), recorded)
 
 
 def captures_of(log: TrainingLog, labels: Sequence[str | None]) -> list[int]:

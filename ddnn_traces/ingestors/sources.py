@@ -47,12 +47,13 @@ NamedFiles = tuple[str, Path | None, tuple[Path, ...]]  # name, folder (None for
 @dataclass(frozen=True)
 class RunInput:
     """The files of one run. folder: of its metadata and logs; None for a bare capture. hosts: of captures whose host is
-    known by a folder or the layout."""
+    known by a folder or the layout. events: profilers' files that the call names."""
 
     run_id: str
     folder: Path | None
     captures: tuple[Path, ...]
     hosts: Mapping[Path, str] = field(default_factory=dict)
+    events: tuple[Path, ...] = ()
 
     @property
     def top(self) -> Path:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal, DecimalException
 from pathlib import Path
@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from ddnn_traces.errors import LogError
-from ddnn_traces.ingestors.sources import host_label
+from ddnn_traces.ingestors.sources import host_label, role_of
 from ddnn_traces.messages import Messages
 from ddnn_traces.pcap.capture_facts import Int64Array
 from ddnn_traces.text import shown, valid_text
@@ -60,18 +60,32 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One row of `events`, without run and worker."""
+    """One row of `events`, without run and worker. step, end_ns: None only where a profiler does not know them."""
 
-    step: int
+    step: int | None
     kind: str
     start_ns: int
-    end_ns: int
+    end_ns: int | None
     name: str | None = None
     bytes: int | None = None
+    profiler: str | None = None
+    process_group: str | None = None
+    sequence: int | None = None
+    group_ranks: str | None = None
+    state: str | None = None
 
     def shifted(self, clock: Callable[[int], int]) -> Event:
         """The same with other times: `clock` converts each, ns."""
-        return replace(self, start_ns=clock(self.start_ns), end_ns=clock(self.end_ns))
+        return replace(self, start_ns=clock(self.start_ns), end_ns=None if self.end_ns is None else clock(self.end_ns))
+
+    def key(self) -> tuple[int | str, ...]:
+        """What tells rows of a worker apart, and their order: the key of the table events."""
+        known = [-1 if number is None else number for number in (self.step, self.sequence)]
+        return known[0], self.start_ns, self.kind, self.profiler or "", self.process_group or "", known[1]
+
+    def of_ranks(self, ranks: str | None) -> Event:
+        """The same in a group of these ranks."""
+        return replace(self, group_ranks=ranks)
 
 
 @dataclass(frozen=True)
@@ -118,6 +132,23 @@ def natural_order(label: str) -> list[tuple[bool, int, str]]:
     """Sort key that puts worker-2 before worker-10."""
     parts = (part for part in re.split("([0-9]+)", label) if part)
     return [(True, int(part), part) if part[0] in "0123456789" else (False, 0, part) for part in parts]
+
+
+def first_number(labels: Iterable[str | None]) -> int:
+    """Number of the worker that has rank 0: 0 where a file is worker-0's (the published Zerwas data), else 1."""
+    return (
+        0
+        if any(role_of(label) == "worker" and label and natural_order(label)[-1][:2] == (True, 0) for label in labels)
+        else 1
+    )
+
+
+def rank_of(label: str | None, first: int) -> int | None:
+    """Rank in a worker's label, where the first worker has the number `first`."""
+    if role_of(label) != "worker" or label is None:
+        return None
+    number = natural_order(label)[-1]
+    return number[1] - first if number[0] and first <= number[1] < 2**63 else None
 
 
 def _first_worker(folder: Path) -> str:
@@ -264,7 +295,7 @@ def read_events(path: Path, messages: Messages) -> tuple[Event, ...]:
     if header != _EVENT_HEADER:
         messages.warn(f"{path}: not used, its first line is not '{','.join(_EVENT_HEADER)}'; correct it")
         return ()
-    events: dict[tuple[int, str, int], Event] = {}
+    events: dict[tuple[int | None, str, int], Event] = {}
     unread = []
     for line, cells in lines:
         try:
@@ -285,14 +316,13 @@ def read_events(path: Path, messages: Messages) -> tuple[Event, ...]:
 def _event(cells: list[str]) -> Event:
     """Raises ValueError."""
     step, kind, name, begin, end, size = cells
-    event = Event(
-        int(step), kind, seconds_to_ns(begin), seconds_to_ns(end), valid_text(name) or None, int(size) if size else None
-    )
-    if kind not in _EVENT_KINDS or event.start_ns > event.end_ns or not 0 <= event.step < 2**63:
+    begins_ns, ends_ns = seconds_to_ns(begin), seconds_to_ns(end)
+    if kind not in _EVENT_KINDS or begins_ns > ends_ns or not 0 <= int(step) < 2**63:
         raise ValueError(cells)
-    if event.bytes is not None and not 0 <= event.bytes < 2**63:
+    bytes_of = int(size) if size else None
+    if bytes_of is not None and not 0 <= bytes_of < 2**63:
         raise ValueError(cells)
-    return event
+    return Event(int(step), kind, begins_ns, ends_ns, valid_text(name) or None, bytes_of)
 
 
 def seconds_to_ns(text: str) -> int:

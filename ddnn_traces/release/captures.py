@@ -256,7 +256,9 @@ def _write_run_files(dataset: Dataset, run: RunMapping, folder: Path) -> None:
         if steps[0]["start_source"] == "phases":
             first_begins[worker] = steps[0]["start_ns"] + run.offset_ns
     phases = {}
-    for worker, group in itertools.groupby(_rows(dataset, "events", [run.run_id]), key=lambda row: row["worker"]):
+    # what profilers recorded is in the table only
+    logged = (row for row in _rows(dataset, "events", [run.run_id]) if row["profiler"] is None)
+    for worker, group in itertools.groupby(logged, key=lambda row: row["worker"]):
         events = list(group)
         phases[worker] = _phases([event for event in events if event["kind"] in _KINDS], run.offset_ns)
         single = [_event(event, run) for event in events if event["kind"] not in _KINDS]

@@ -313,7 +313,7 @@ def _arguments(job: Job) -> list[str]:
     return [
         "-m", "programs", job.program, "--model", job.model, "--batch-size", str(job.batch_size),
         "--steps", str(job.steps), "--pause-ms", f"{job.pause_ms:g}", "--compute", job.compute,
-        "--seed", str(job.seed), *options,
+        "--seed", str(job.seed), *options, *(word for name in job.trace for word in ("--trace", name)),
     ]  # fmt: skip
 
 

@@ -150,6 +150,7 @@ class Job:
     compute: str = "real"
     seed: int = 1
     options: Mapping[str, str] = field(default_factory=dict)
+    trace: list[str] = field(default_factory=list)
     name: str = ""
     profile: str = ""
 
@@ -243,7 +244,9 @@ _RUN_KEYS = {
     **_JOB_KEYS, "name": "str", "jobs": "list", "workers": "int", "servers": "int", "timeout_s": "float",
     "time_limit_s": "float", "variant": "str", "repeat": "int", **dict.fromkeys((*_TABLES, "fault"), "table"),
 }  # fmt: skip
-_NOT_EXPANDED = ("jobs",)
+_NOT_EXPANDED = ("jobs", "trace")
+#: What PyTorch records of a run beside the captures.
+_TRACES = ("flight_recorder", "kineto")
 
 
 def read(path: Path) -> Matrix:
@@ -483,6 +486,7 @@ def _job(where: str, cells: Mapping[str, Any], name: str) -> Job:
     values = {key: _typed(where, key, value, _JOB_KEYS[key]) for key, value in cells.items()}
     values["model"] = _model(where, values)
     _check_options(where, values)
+    _check_trace(where, values)
     return Job(**values, name=name)
 
 
@@ -516,6 +520,15 @@ def _check_options(where: str, values: Mapping[str, Any]) -> None:
             raise UsageError(f"{where}: {option} = {shown(value)}; {nearest(value, allowed)}")
 
 
+def _check_trace(where: str, values: Mapping[str, Any]) -> None:
+    """Raise UsageError for a word of trace that is not known, or a program that has nothing to record by."""
+    for word in values.get("trace", []):
+        if word not in _TRACES:
+            raise UsageError(f"{where}: trace = {shown(word)}; {nearest(str(word), _TRACES)}")
+        if PROGRAMS[values["program"]].launcher not in ("torch", "nccl"):
+            raise UsageError(f"{where}: trace of {values['program']}; the programs of PyTorch record, remove it")
+
+
 def _table(where: str, kind: Any, cells: Any) -> Any:
     if not isinstance(cells, dict):
         raise UsageError(f"{where} = {shown(cells)}; it is a table")
@@ -530,11 +543,12 @@ def _check_known(where: str, cells: Iterable[str], known: Collection[str]) -> No
             raise UsageError(f"{where}: unknown key {shown(key)}; {nearest(key, tuple(known))}")
 
 
-_TYPES: dict[str, Any] = {"int": int, "float": float, "str": str, "bool": bool}
+_TYPES: dict[str, Any] = {"list": list, "int": int, "float": float, "str": str, "bool": bool}
 
 
 def _typed(where: str, key: str, value: Any, wanted: str, table: str = "") -> Any:
     """A value of the key's type and in its range."""
+    wanted = "list" if wanted == "list[str]" else wanted
     if wanted == "Mapping[str, str]":
         if not isinstance(value, dict):
             raise UsageError(f"{where}: {key} = {shown(value)}; it is a table, {{ key = value }}")

@@ -17,7 +17,7 @@ from ddnn_traces.errors import DdnnTracesError
 from ddnn_traces.testbed import conditions, faults, launch, network, run_folder
 from ddnn_traces.testbed.capture import Capture, captures
 from ddnn_traces.testbed.hosts import Host, clock_of, machines, time_service
-from ddnn_traces.testbed.matrix import Matrix, Run
+from ddnn_traces.testbed.matrix import Job, Matrix, Run
 from ddnn_traces.testbed.side_traffic import background
 
 _NO_SPACE = os.strerror(errno.ENOSPC)
@@ -110,7 +110,7 @@ def make(wanted: Matrix, run: Run, out: Path, scratch: Path, pythons: Mapping[st
         problems += conditions.lost(made, *queues)
         truths = [run_folder.read_truth(folder / run.folder_of(job) / "truth.json") for job in run.jobs]
         origin["jobs"] = [
-            {"program": job.program, "compute": job.compute, "options": dict(job.options), **truth}
+            {"program": job.program, "compute": job.compute, "options": dict(job.options), **_recorded(job), **truth}
             for job, truth in zip(run.jobs, truths, strict=True)
         ]
         run_folder.write_run_toml(folder, run, hosts, truths, faults.truth(run), origin, problems)
@@ -156,6 +156,10 @@ def _lost(capture: Capture) -> list[str]:
 def _clock(host: Host) -> dict[str, Any]:
     """The host's clock against that of the machine that runs the testbed."""
     return {**asdict(clock_of(host)), "service": time_service(host)}
+
+
+def _recorded(job: Job) -> dict[str, list[str]]:
+    return {"trace": job.trace} if job.trace else {}
 
 
 def _captured(run: Run, running: Sequence[Capture]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 -- question: Which rows refer to a run, host, capture or step that does not exist?
 -- row: a table, a column (or columns) and a value without a match, with the number of rows that hold it
--- inputs: runs, hosts, captures, capture_ledger, flows, encapsulations, flow_opcodes, flow_windows, steps, step_flows, events, packets
+-- inputs: runs, hosts, captures, capture_ledger, flows, encapsulations, flow_opcodes, flow_windows, steps, step_flows, events, program_events, packets
 -- column: run_id from hosts
 -- column: table_name; table of the rows
 -- column: column_name; column, or columns separated by a comma
@@ -53,7 +53,7 @@ WITH run_names AS (
     SELECT 'events', run_id, worker,
            CASE WHEN kind IN ('checkpoint', 'restore', 'restart', 'process_killed', 'host_killed') THEN nullif(step, 0) - 1 ELSE step END,
            count(*)
-    FROM events
+    FROM program_events
     GROUP BY ALL
 ), step_keys AS (
     SELECT run_id, worker, step FROM steps

@@ -180,6 +180,17 @@ def add_counters(runs: Path) -> None:
     (runs / "two" / "worker-1.err").write_text(lines)
 
 
+def add_flight_recorder(runs: Path) -> None:
+    """Of another day: a warning."""
+    entry = {
+        "process_group": ["0", ""],
+        "profiling_name": "nccl:all_reduce",
+        "time_created_ns": 5,
+        "collective_seq_id": 1,
+    }
+    (runs / "two" / "flight_recorder-worker-1.json").write_text(json.dumps({"entries": [entry]}))
+
+
 #: Of run two; the captures of neither run are read.
 LATER: dict[str, Callable[[Path], object]] = {
     "new run.toml": add_hosts,
@@ -190,6 +201,7 @@ LATER: dict[str, Callable[[Path], object]] = {
     "log": change_loss,
     "events": add_events,
     "counters": add_counters,
+    "flight recorder": add_flight_recorder,
     "notes": lambda runs: (runs / "two" / "notes.csv").write_text("mine"),
     "a log that cannot be read": lambda runs: (runs / "two" / "train_history-worker-2.log").write_text("mine"),
 }

@@ -10,7 +10,8 @@ from ddnn_traces.store import schema
 _OWN_WORDS = {
     "capture_ledger.reason", "captures.format", "captures.link_types",
     "captures.counter_source", "captures.status", "captures.engine", "captures.version", "encapsulations.kind",
-    "events.kind", "flows.initiator_source", "hosts.role", "messages.end_source", "runs.fault_kind", "runs.source",
+    "events.group_ranks", "events.kind", "events.profiler", "events.state", "flows.initiator_source",
+    "hosts.role", "messages.end_source", "runs.fault_kind", "runs.source",
     "step_flows.position", "steps.start_source",
 }  # fmt: skip
 

@@ -21,7 +21,7 @@ from ddnn_traces.ingestors.reconcile.log_clocks import LogClock
 from ddnn_traces.ingestors.reconcile.vantage import is_host
 from ddnn_traces.ingestors.run_description import Description
 from ddnn_traces.ingestors.sources import role_of
-from ddnn_traces.ingestors.training_logs import Event, Step, natural_order
+from ddnn_traces.ingestors.training_logs import Event, Step, first_number, rank_of
 from ddnn_traces.pcap.interface_statistics import COLUMNS as COUNTERS
 from ddnn_traces.pcap.interface_statistics import OF_FILE
 from ddnn_traces.query.views import hide_progress_bar
@@ -132,7 +132,7 @@ class DescribedTables:
             sends[ip] = sends.get(ip, False) or sender
         declared = {host.ip: host for host in self._description.metadata.hosts}
         by_file = self._labels_by_vantage()
-        first = _first_number(self._description.labels)
+        first = first_number(self._description.labels)
         rows = []
         for ip in sorted(sends.keys() | declared.keys()):
             if not is_host(ip) or (not sends.get(ip) and ip not in declared and ip.endswith(".255")):
@@ -141,7 +141,7 @@ class DescribedTables:
             label = known.get("label") or by_file.get(ip)
             row: dict[str, Any] = {"run_id": self.run_id, "host_ip": ip, "label": label}
             row |= {"role": known.get("role") or role_of(label), "ring_position": known.get("ring_position")}
-            row["rank"] = known["rank"] if known.get("rank") is not None else _rank(label, first)
+            row["rank"] = known["rank"] if known.get("rank") is not None else rank_of(label, first)
             rows.append(row)
         return rows_of("hosts", rows)
 
@@ -173,9 +173,11 @@ class DescribedTables:
         )
 
     def _events_table(self) -> Iterable[pa.RecordBatch]:
-        for log in sorted(self._description.logs, key=lambda log: log.worker):
-            events = sorted(log.events, key=lambda event: (event.step, event.start_ns, event.kind))
-            yield self._of_log("events", log.worker, events)
+        of_programs = {log.worker: log.events for log in self._description.logs}
+        of_profilers = {recorded.worker: recorded.events for recorded in self._description.recorded}
+        for worker in sorted(of_programs.keys() | of_profilers.keys()):
+            events = sorted((*of_programs.get(worker, ()), *of_profilers.get(worker, ())), key=Event.key)
+            yield self._of_log("events", worker, events)
 
     def _of_log(self, table: str, worker: str, rows: Sequence[Step | Event]) -> pa.RecordBatch:
         """The rows of one log, column by column: there may be a million."""
@@ -204,23 +206,6 @@ class DescribedTables:
             )
             for batch in rows.to_arrow_reader():
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=table.arrow())
-
-
-def _first_number(labels: Iterable[str | None]) -> int:
-    """Number of the worker that has rank 0: 0 where a file is worker-0's (the published Zerwas data), else 1."""
-    return (
-        0
-        if any(role_of(label) == "worker" and label and natural_order(label)[-1][:2] == (True, 0) for label in labels)
-        else 1
-    )
-
-
-def _rank(label: str | None, first: int) -> int | None:
-    """Rank in a worker's label, where the first worker has the number `first`."""
-    if role_of(label) != "worker" or label is None:
-        return None
-    number = natural_order(label)[-1]
-    return number[1] - first if number[0] and first <= number[1] < 2**63 else None
 
 
 def rows_of(name: str, rows: list[dict[str, Any]]) -> Iterable[pa.RecordBatch]:

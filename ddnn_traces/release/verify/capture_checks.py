@@ -208,6 +208,7 @@ class _Compared:
             return f"SELECT {', '.join(f'NULL AS {name}' for name in columns)} WHERE false"
         listed = ", ".join(map(sql_literal, files))
         source = f"read_parquet([{listed}], hive_partitioning = false) WHERE run_id = {sql_literal(self._run_id)}"
+        source += " AND profiler IS NULL" * (table == "events")  # what profilers recorded is in no log
         return f"SELECT {', '.join(columns)} FROM {source}"
 
     def _plain(self, table: str, of_release: bool) -> dict[str, str]:

@@ -27,6 +27,7 @@ def main() -> None:
     parser.add_argument("--compute", default="real")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--trace", action="append", default=[])
     given = vars(parser.parse_args())
     options = dict(option.split("=", 1) for option in given.pop("option"))
     program = PROGRAMS[given["program"]]
@@ -39,6 +40,7 @@ def main() -> None:
         if program.launcher == "tensorflow":
             from . import tensorflow_programs
 
+            given.pop("trace")
             tensorflow_programs.run(**given, options=options)
         else:
             _torch(given, options)
@@ -56,7 +58,7 @@ def main() -> None:
 def _torch(given: dict[str, object], options: dict[str, str]) -> None:
     import torch
 
-    from . import gloo, nccl, patterns, training
+    from . import gloo, nccl, patterns, traces, training
     from .logs import HostClock, Recorder
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -65,6 +67,7 @@ def _torch(given: dict[str, object], options: dict[str, str]) -> None:
     on_gpu = PROGRAMS[arguments.program].backend == "nccl"
     if on_gpu:
         nccl.take_gpu()
+    traces.prepare(arguments.trace)
     recorder = Recorder(arguments.out, label, nccl.GpuClock() if on_gpu else HostClock())
     programs = gloo.COMMUNICATIONS | patterns.PATTERNS | nccl.ON_GPU
     training.run(arguments, programs[arguments.program](recorder, options), recorder)

@@ -40,7 +40,7 @@ class Recorder:
     """
 
     def __init__(self, out: Path, label: str, clock: HostClock | None = None) -> None:
-        self._out, self._label = out, label
+        self._out, self.label = out, label
         self._clock = clock or HostClock()
         self._step = self.done - 1
         self._begin = 0.0
@@ -53,7 +53,7 @@ class Recorder:
     @property
     def done(self) -> int:
         """Steps that the files have, of this process and those before it."""
-        path = self._out / f"phases-{self._label}.csv"
+        path = self._out / f"phases-{self.label}.csv"
         return path.read_text().count("\n") - 1 if path.is_file() else 0
 
     def begin_step(self) -> None:
@@ -86,9 +86,9 @@ class Recorder:
 
     def _open(self) -> list[TextIO]:
         headers = {
-            f"train_history-{self._label}.log": "Type,ID,Timestamp,Loss,Accuracy",
-            f"phases-{self._label}.csv": "step,t_begin,t_comm_begin,t_comm_end,t_end",
-            f"events-{self._label}.csv": "step,kind,name,t_begin,t_end,bytes",
+            f"train_history-{self.label}.log": "Type,ID,Timestamp,Loss,Accuracy",
+            f"phases-{self.label}.csv": "step,t_begin,t_comm_begin,t_comm_end,t_end",
+            f"events-{self.label}.csv": "step,kind,name,t_begin,t_end,bytes",
         }
         for name, header in headers.items():
             file = (self._out / name).open("a", buffering=1)  # a line at a time

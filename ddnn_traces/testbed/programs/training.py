@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from . import models, slowness
+from . import models, slowness, traces
 from .gloo import Communication
 from .logs import STEPS_PER_EPOCH, Recorder, write_truth
 from .program_list import PROGRAMS
@@ -35,6 +35,7 @@ class Arguments:
     compute: str
     seed: int
     options: dict[str, str]
+    trace: list[str]
 
 
 class Batches:
@@ -86,18 +87,20 @@ def train(
     """Train the steps from the first one on."""
     optimizer = torch.optim.SGD(wrapped.parameters(), lr=_LEARNING_RATE)
     batches = Batches(arguments.batch_size, arguments.seed, communication.data_rank())
-    for step in range(first, arguments.steps):
-        recorder.begin_step()
-        time.sleep(arguments.pause_ms / 1e3)  # in place of heavier computation
-        slowness.sleep(step)
-        inputs, labels = batches.draw()
-        optimizer.zero_grad(set_to_none=False)
-        loss, accuracy = communication.forward_backward(wrapped, inputs, labels)
-        communication.after_backward(wrapped)
-        optimizer.step()
-        communication.after_step(wrapped)
-        recorder.end_step(loss, accuracy)
-        checkpoints.save(model, step + 1, communication.rank, recorder)
+    with traces.recorded(arguments.trace, arguments.out, recorder.label) as trace_step:
+        for step in range(first, arguments.steps):
+            recorder.begin_step()
+            time.sleep(arguments.pause_ms / 1e3)  # in place of heavier computation
+            slowness.sleep(step)
+            inputs, labels = batches.draw()
+            optimizer.zero_grad(set_to_none=False)
+            loss, accuracy = communication.forward_backward(wrapped, inputs, labels)
+            communication.after_backward(wrapped)
+            optimizer.step()
+            communication.after_step(wrapped)
+            recorder.end_step(loss, accuracy)
+            checkpoints.save(model, step + 1, communication.rank, recorder)
+            trace_step()
 
 
 def run(arguments: Arguments, communication: Communication, recorder: Recorder) -> None:

@@ -1,0 +1,297 @@
+"""What profilers recorded beside the captures: each format, whose file it is, and bad files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddnn_traces.errors import LogError
+from ddnn_traces.ingestors.metadata import HostEntry, RunMetadata
+from ddnn_traces.ingestors.profilers import find, json_items
+from ddnn_traces.ingestors.profilers.calls import element_bytes, kind_of
+from ddnn_traces.ingestors.sources import RunInput
+from ddnn_traces.ingestors.training_logs import Event
+from ddnn_traces.messages import Messages
+
+NS = 1_700_000_000_000_000_000
+
+
+def entry(number: int, **other: Any) -> dict[str, Any]:
+    """An all-reduce of 1,000 floats of the flight recorder, 0.1 s after the one before it."""
+    return {
+        "process_group": ["0", "default_pg"], "collective_seq_id": number, "p2p_seq_id": 0, "op_id": number,
+        "is_p2p": False, "profiling_name": "nccl:all_reduce", "input_sizes": [[10, 100]], "input_dtypes": ["Float"],
+        "output_sizes": [[10, 100]], "output_dtypes": ["Float"], "time_created_ns": NS + number * 100_000_000,
+        "time_discovered_started_ns": 0, "time_discovered_completed_ns": NS + number * 100_000_000 + 5,
+        "state": "completed",
+        **other,
+    }  # fmt: skip
+
+
+def dump(*entries: Any) -> bytes:
+    """A flight recorder's file of a group of two ranks."""
+    config = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
+    return json.dumps({"entries": list(entries), "pg_config": config, "version": "2.10"}).encode()
+
+
+def trace(*events: dict[str, Any], rank: int = 0, **other: Any) -> bytes:
+    """A Kineto trace."""
+    info = {"backend": "gloo", "rank": rank, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}]}
+    return json.dumps({"distributedInfo": info, "traceEvents": list(events), **other}).encode()
+
+
+def read(
+    folder: Path, files: dict[str, bytes], hosts: tuple[HostEntry, ...] = (), *events: Path
+) -> tuple[dict[str, tuple[Event, ...]], list[str]]:
+    """Events of each worker, and warnings, of a run folder with these files and captures of two workers."""
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    captures = tuple(folder / f"worker-{number}-tcpdump.pcap" for number in (1, 2))
+    for capture in captures:
+        capture.touch()
+    messages = Messages()
+    run = RunInput("run", folder, captures, events=events)
+    found = find.read_profilers(run, RunMetadata(hosts=hosts), ("worker-1", "worker-2"), (), messages)
+    return {one.worker: one.events for one in found}, [text.replace(f"{folder}/", "") for text in messages.warnings]
+
+
+def test_flight_recorder(tmp_path: Path) -> None:
+    late = entry(2, state="started", time_discovered_completed_ns=None)
+    files = {"flight_recorder-worker-2.json": dump(entry(1), late), "nccl_trace_rank_0.json": dump(entry(1))}
+    events, warnings = read(tmp_path, files)
+    assert warnings == []
+    assert set(events) == {"worker-1", "worker-2"}
+    start_ns = NS + 100_000_000
+    first, second = events["worker-2"]
+    assert first == Event(
+        None, "allreduce", start_ns, start_ns + 5, "nccl:all_reduce", 4000, "flight_recorder", "0", 1, "0,1",
+        "completed",
+    )  # fmt: skip
+    assert (second.sequence, second.end_ns, second.state) == (2, None, "started")
+
+
+def test_flight_recorder_of_sends(tmp_path: Path) -> None:
+    """They are counted by themselves; a receive has its size in its output, an all-gather its whole one."""
+    receive = entry(
+        9, is_p2p=True, p2p_seq_id=4, profiling_name="nccl:recv 0<-1", input_sizes=[], input_dtypes=[],
+        output_sizes=[[6]],
+        output_dtypes=["BFloat16"],
+    )  # fmt: skip
+    gather = entry(10, profiling_name="nccl:_all_gather_base", output_sizes=[[2, 1000]])
+    unknown = entry(11, profiling_name="nccl:coalesced", input_dtypes=["Float4"], output_dtypes=["Float4"])
+    events, _ = read(tmp_path, {"fr_trace-rank-1.json": dump(receive, gather, unknown)})
+    assert [(one.kind, one.sequence, one.bytes) for one in events["worker-2"]] == [
+        ("recv", 4, 12), ("allgather", 10, 8000), ("collective", 11, None),
+    ]  # fmt: skip
+
+
+def test_kineto_on_gloo(tmp_path: Path) -> None:
+    """Times from the base on, the step of ProfilerStep, sizes by shapes: of an all-gather those of all ranks."""
+    shapes = {"Input Dims": [[1000]], "Input type": ["float"]}
+    call = {
+        "ph": "X",
+        "cat": "user_annotation",
+        "name": "gloo:all_reduce",
+        "ts": 4910739188064.5,
+        "dur": 2.25,
+        "args": shapes,
+    }
+    other = [
+        {"ph": "M", "name": "process_name"},
+        {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#7", "ts": 4910739188000, "dur": 1000},
+        {"ph": "X", "cat": "cpu_op", "name": "aten::mul", "ts": 4910739188001, "dur": 5},
+        {**call, "name": "gloo:all_gather", "ts": 4910739189500.001},
+        {"ph": "X", "cat": "user_annotation", "name": "Optimizer.step#SGD.step", "ts": 4910739188900, "dur": 10},
+    ]
+    base = 1_790_857_026_000_000_000
+    packed = gzip.compress(trace(call, *other, rank=1, baseTimeNanoseconds=base))
+    events, warnings = read(tmp_path, {"vm_123.456.pt.trace.json.gz": packed})
+    assert warnings == ["run: kineto: 1 file of 2 ranks; nothing is known of the others"]
+    gather, reduce, update = events["worker-2"]
+    at_ns = base + 4_910_739_188_064_500
+    assert reduce == Event(
+        7, "allreduce", at_ns, at_ns + 2250, "gloo:all_reduce", 4000, "kineto", "0", None, "0,1", None
+    )
+    assert (gather.step, gather.kind, gather.bytes) == (None, "allgather", 8000)
+    assert gather.start_ns == base + 4_910_739_189_500_001
+    assert (update.step, update.kind) == (7, "update")
+
+
+def test_kineto_on_a_gpu(tmp_path: Path) -> None:
+    """The kernel is the collective; the host's call only where there is no kernel. Times since the epoch (old)."""
+    arguments = {
+        "Collective name": "_allgather_base", "dtype": "BFloat16", "In msg nelems": 512, "Out msg nelems": 1024,
+        "Group size": 2, "Process Group Name": "3", "Process Group Ranks": "[4, 5]", "Seq": 8,
+    }  # fmt: skip
+    call = {"ph": "X", "cat": "cpu_op", "name": "record_param_comms", "ts": NS / 1000, "dur": 3, "args": arguments}
+    kernel = {**call, "cat": "kernel", "name": "ncclDevKernel_AllGather_RING_LL", "ts": NS / 1000 + 40, "dur": 50}
+    alone = {**call, "ts": NS / 1000 + 200, "args": {**arguments, "Seq": 9}}
+    wait = {**call, "args": {**arguments, "Collective name": "wait", "Seq": 10}}
+    events, _ = read(tmp_path, {"kineto-worker-1.json": trace(call, kernel, alone, wait)})
+    assert [(one.sequence, one.start_ns - NS, one.bytes, one.group_ranks) for one in events["worker-1"]] == [
+        (8, 40_000, 2048, "4,5"), (9, 200_000, 2048, "4,5"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("nccl:reduce_scatter_tensor_coalesced", "reduce_scatter"), ("gloo:all_to_all", "alltoall"),
+        ("c10d::allreduce_", "allreduce"), ("AllReduce", "allreduce"), ("nccl:send 0->1", "send"),
+        ("nccl:ALLTOALL_BASE", "alltoall"),
+        ("gloo:barrier", "barrier"), ("nccl:coalesced", None), ("", None),
+    ],
+)  # fmt: skip
+def test_names_of_collectives(name: str, kind: str | None) -> None:
+    assert kind_of(name) == kind
+
+
+def test_sizes_of_elements() -> None:
+    names = ("Float", "c10::Half", "long int", "Float8_e4m3fn", "torch.bfloat16", "QInt4", 7)
+    assert [element_bytes(name) for name in names] == [4, 2, 8, 1, 2, None, None]
+
+
+# --- whose file
+
+
+def test_the_rank_that_run_toml_states(tmp_path: Path) -> None:
+    hosts = (HostEntry("10.0.0.1", "gpu-a", "worker", 1, None), HostEntry("10.0.0.2", "gpu-b", "worker", 0, None))
+    files = {
+        "nccl_trace_rank_0.json": dump(entry(1)),
+        "kineto_rank7.json": dump(entry(1)),
+        "kineto-mine.json": dump(entry(1)),
+    }
+    events, warnings = read(tmp_path, files, hosts)
+    assert set(events) == {"gpu-b", "rank-7", "kineto-mine"}
+    assert warnings == [
+        "kineto-mine.json: neither a host of the run nor a rank is in its name, so it belongs to no host; name it "
+        "flight_recorder-HOST.json or flight_recorder-rank-N.json",
+        "kineto_rank7.json: rank 7 is no host's of the run; state rank under [[hosts]] of run.toml",
+    ]
+
+
+def test_name_and_content_contradict(tmp_path: Path) -> None:
+    call = {"ph": "X", "cat": "user_annotation", "name": "gloo:barrier", "ts": 5, "dur": 1}
+    events, warnings = read(tmp_path, {"kineto-worker-2.json": trace(call, rank=0)})
+    assert set(events) == {"worker-2"}
+    assert (
+        warnings[0] == "kineto-worker-2.json: worker-2 by its name or folder, which counts, but rank 0 by its content"
+    )
+
+
+def test_a_file_that_the_call_names(tmp_path: Path) -> None:
+    """Under any name, and once: what is in two files is taken once."""
+    (tmp_path / "elsewhere").mkdir()
+    path = tmp_path / "elsewhere" / "mine-worker-1.txt"
+    path.write_bytes(dump(entry(1), entry(2)))
+    events, warnings = read(tmp_path, {"flight_recorder-worker-1.json": dump(entry(2))}, (), path)
+    assert [one.sequence for one in events["worker-1"]] == [1, 2]
+    assert warnings == [
+        "flight_recorder-worker-1.json: the ring buffer begins at collective 2 of group '0'; earlier ones were "
+        "overwritten",
+        "run: 1 event of worker-1 in two files, taken once",
+    ]
+
+
+# --- bad files: one line, and the rest is read
+
+
+def cut(data: bytes, share: float) -> bytes:
+    return data[: int(len(data) * share)]
+
+
+FOUR = dump(*(entry(number) for number in range(1, 5)))
+BAD: dict[str, tuple[bytes, int, str]] = {
+    "pickled": (pickle.dumps({"entries": []}), 0, "is a pickled dump, which is never read, since unpickling"),
+    "zip of torch.save": (b"PK\x03\x04abc", 0, "is a pickled dump"),
+    "cut": (cut(FOUR, 0.6), 2, "ends in the middle of an item, or is no JSON there; 2 events before that read"),
+    "cut, compressed": (cut(gzip.compress(FOUR, 0), 0.6), 2, "its compression is cut off or damaged; 2 events before"),
+    "empty": (b"", 0, "is no JSON object or array; not read"),
+    "text": (b"hello", 0, "is no JSON object or array; not read"),
+    "another format": (b'{"nodes": []}', 0, "is none of the formats that are read (docs/profilers.md); not read"),
+    "deep": (b'{"entries": [' + b"[" * 200_000, 0, "lists or objects are nested too deeply; not read"),
+    "wrong entries": (dump(entry(1), 5, {}, entry(2, time_created_ns=-1), entry(3, process_group=None)), 1,
+                      "4 records without process_group, profiling_name or time_created_ns not read"),
+    "twice": (dump(entry(1), entry(1, time_created_ns=NS)), 2,
+              "1 collective recorded twice, the first is 1 of group '0'; all are kept"),
+    "odd numbers": (b'{"entries": [{"time_created_ns": 1e999, "collective_seq_id": NaN}], "pg_config": [[1]]}', 0,
+                    "1 record without process_group"),
+    "huge number": (b'{"entries": [' + b"9" * 5000 + b"]}", 0, "ends in the middle of an item, or is no JSON there"),
+    "odd sizes": (dump(entry(1, input_sizes=[[2**62, 2**62]], output_sizes=[[True]], collective_seq_id=-3)), 1, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_files(tmp_path: Path, name: str) -> None:
+    data, count, line = BAD[name]
+    events, warnings = read(tmp_path, {"flight_recorder-worker-1.json": data, "nccl_trace_rank_1.json": dump(entry(1))})
+    assert len(events.get("worker-1", ())) == count
+    assert len(events["worker-2"]) == 1
+    own = [text for text in warnings if text.startswith("flight_recorder-worker-1.json: ")]
+    assert len(own) == bool(line)
+    assert not line or own[0].startswith(f"flight_recorder-worker-1.json: {line}")
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"ts": "5"}, "1 event without a time in range not read"),
+        ({"dur": -1}, "1 event without a time in range not read"),
+        ({"ts": 1e300}, "1 event without a time in range not read"),
+        ({"ts": -5}, "1 event outside of 1970 to 2116 not read"),
+    ],
+)
+def test_odd_times_of_kineto(tmp_path: Path, change: dict[str, Any], line: str) -> None:
+    call = {"ph": "X", "cat": "user_annotation", "name": "gloo:barrier", "ts": 5, "dur": 1, "args": None}
+    events, warnings = read(tmp_path, {"kineto-worker-1.json": trace({**call, **change}, call)})
+    assert len(events["worker-1"]) == 1
+    assert warnings[0] == f"kineto-worker-1.json: {line}"
+
+
+def test_links_and_folders_of_such_names(tmp_path: Path) -> None:
+    (tmp_path / "kineto-worker-1.json").mkdir()
+    (tmp_path / "kineto-worker-2.json").symlink_to("/nowhere")
+    assert read(tmp_path, {}) == ({}, [])
+
+
+# --- JSON, item by item
+
+
+@pytest.fixture
+def pieces(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[bytes], list[Any]]:
+    """The items of a file that is read three characters at a time."""
+    monkeypatch.setattr(json_items, "_CHUNK", 3)
+
+    def of(data: bytes) -> list[Any]:
+        path = tmp_path / "file.json"
+        path.write_bytes(data)
+        reader = json_items.Reader(path)
+        try:
+            return list(json_items.items(reader))
+        finally:
+            reader.close()
+
+    return of
+
+
+def test_items(pieces: Callable[[bytes], list[Any]]) -> None:
+    data = '\ufeff {"a" : [1, 12345.5, {"b": [2, "é"]}] , "c":{"d":null},"e":[ ], "f": 17 }'.encode()
+    assert pieces(data) == [("a", 1), ("a", 12345.5), ("a", {"b": [2, "é"]}), ("c", {"d": None}), ("f", 17)]
+    assert pieces(b"[1,22,[3]]") == [("", 1), ("", 22), ("", [3])]
+
+
+def test_an_item_larger_than_memory_should_hold(
+    pieces: Callable[[bytes], list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_items, "MOST_ITEM", 1000)
+    with pytest.raises(LogError, match="an item has more than 1,000 characters"):
+        pieces(b'{"a": "' + b"x" * 100_000)
+    monkeypatch.setattr(json_items, "MOST_FILE", 5000)
+    with pytest.raises(LogError, match="has more than 5,000 bytes"):
+        pieces(b'{"a": [' + b"1," * 10_000)
