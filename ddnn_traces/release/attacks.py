@@ -150,25 +150,24 @@ def of_release(release: Path, original: str | Path, key: Path | None = None) -> 
         allowed = {word for name in known.run_ids for word in re.split(r"[-_. ]", name)}  # published, so on purpose
         named = leak_scan.words(before, [], options, file, " ".join(request.intended(asdict(known.about)))).runs
         mapping = Anonymiser(held, options, before, named=named, allowed=allowed)
-        found = recovered(after, before, mapping, clocks_again(release, known))
+        found = recovered(after, before, mapping, clocks_again(release, known, mapping))
     if not found:
         raise UsageError(f"{original}: has no run of {release}; name the dataset that it was published from")
     return pl.DataFrame(map(_row, found), infer_schema_length=None)
 
 
-def clocks_again(release: Path, known: facts.Release) -> dict[Host, int]:
+def clocks_again(release: Path, known: facts.Release, anonymiser: Anonymiser) -> dict[Host, int]:
     """Offsets of clocks that an ingest of a release's captures estimates, also where its tables withhold them."""
     if not known.captures:
         return {}
-    host = "label" if known.options["addresses"] == "roles" else "vantage_ip"
+    maps = map(anonymiser.run, anonymiser.runs)
+    hosts = {(run.name, run.wire[old]): (run.name, new) for run in maps for old, new in run.addresses.items()}
     with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as scratch:
-        pipeline.ingest([str(release / layout.CAPTURES)], Path(scratch) / "again", IngestOptions(hash="none"))
+        captures = str(layout.content(release) / layout.CAPTURES)
+        pipeline.ingest([captures], Path(scratch) / "again", IngestOptions(hash="none"))
         with Dataset(Path(scratch) / "again") as again:
-            rows = again.sql(
-                f"SELECT c.run_id, {host}, min(clock_offset_ns) FROM captures AS c JOIN hosts AS h ON h.run_id = "
-                "c.run_id AND host_ip = vantage_ip WHERE clock_offset_ns IS NOT NULL GROUP BY ALL ORDER BY ALL"
-            ).rows()
-    return {(run_id, name): offset for run_id, name, offset in rows}
+            rows = again.sql(_CLOCKS.format("true")).rows()
+    return {hosts[run_id, ip]: offset for run_id, ip, offset in rows if (run_id, ip) in hosts}
 
 
 def as_published(found: Recovered) -> dict[str, Any]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from publishing import ABOUT
+from small_runs import BEGIN_NS, Packet, write_captures
 from tools import RunCommand
 
+import ddnn_traces
 from ddnn_traces.release import attacks
 from ddnn_traces.release.anonymise.identifiers import CryptoPan
 from ddnn_traces.release.anonymise.key import Key
@@ -185,6 +189,39 @@ def test_a_release_states_what_attacks_recover(small: Path, release: Path, comma
         same = printed[row["attack"], row["of"], row["knows"]]
         assert same["n"] == row["n"]
         assert (same["recovered"] or 0) == pytest.approx(row["recovered"] or 0, rel=1e-3)
+
+
+def conversations(hosts: Sequence[str], rounds: int = 100) -> list[Packet]:
+    """Segments of each pair in turn, 50 us apart, whose numbers are all different."""
+    pairs = enumerate(list(itertools.permutations(hosts, 2)) * rounds)
+    return [Packet(BEGIN_NS + i * 50_000, *ends, 100, ports=(5000, 5000), seq=100 * i) for i, ends in pairs]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("ahead_ms", [(0, 3, 10), (0, 0, 0)])
+def test_clocks_are_estimated_again_from_cut_down_captures(
+    ahead_ms: tuple[int, ...], tmp_path: Path, command: RunCommand
+) -> None:
+    """The tables withhold them, and hosts have no labels. Clocks that differ name their hosts; equal ones nothing."""
+    hosts, sent = ADDRESSES[:3], conversations(ADDRESSES[:3])
+    seen = {
+        f"{host}.pcap": [replace(x, time_ns=x.time_ns + ahead * 10**6 + 30_000 * (x.dst == host))
+                         for x in sent if host in (x.src, x.dst)]
+        for host, ahead in zip(hosts, ahead_ms, strict=True)
+    }  # fmt: skip
+    source = write_captures(tmp_path / "run", seen)
+    ddnn_traces.ingest(source, tmp_path / "dataset").close()
+    options = {**ABOUT, "captures": [source], "allow_flagged": ["run"], "bagit": any(ahead_ms)}
+    ddnn_traces.publish(tmp_path / "dataset", tmp_path / "release", **options)
+    with ddnn_traces.open(tmp_path / "release") as published:
+        assert published.sql("SELECT count(clock_offset_ns) FROM captures").item() == 0
+    done = command("verify", "release", "--attack", "--original", "dataset", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    rows = {row["attack"]: row for row in json.loads(done.stdout)}
+    expected = 1.0 if len({*ahead_ms}) == 3 else 1 / 3
+    again = rows["clocks estimated again"]
+    assert (again["n"], again["recovered"], again["chance"]) == (3, pytest.approx(expected), pytest.approx(1 / 3))
+    assert rows["clocks"]["recovered"] == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize(
