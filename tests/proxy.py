@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 #: A request by its method, path and number (from 0, of those of this path and method) -> what happens to it.
 Fault = Callable[[str, str, int], str]
+#: Called with the path of each object that the store has made, changed or removed, before the next request does that.
+Changed = Callable[[str], None]
 
 SLOW_DOWN = (
     b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
@@ -29,10 +31,10 @@ class Proxy:
 
 
 @contextlib.contextmanager
-def proxy(store: str, fault: Fault) -> Iterator[Proxy]:
+def proxy(store: str, fault: Fault, changed: Changed | None = None) -> Iterator[Proxy]:
     """A proxy of the store at this URL. fault: returns busy (503), short (half of the bytes, then the connection is
     closed), slow (piece by piece), lost (closed without an answer) or pass."""
-    state, seen, lock = Proxy(), Counter[tuple[str, str]](), threading.Lock()
+    state, seen, lock, changing = Proxy(), Counter[tuple[str, str]](), threading.Lock(), threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -52,13 +54,17 @@ def proxy(store: str, fault: Fault) -> Iterator[Proxy]:
             if what == "busy":
                 self._answer(503, {"Content-Type": "application/xml"}, SLOW_DOWN, what)
                 return
-            connection = http.client.HTTPConnection(urlsplit(store).netloc, timeout=60)
-            connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
-            for name, value in self.headers.items():
-                connection.putheader(name, value)
-            connection.endheaders(body)
-            answer = connection.getresponse()
-            self._answer(answer.status, dict(answer.getheaders()), answer.read(), what)
+            with changing if changed and self.command in ("PUT", "POST", "DELETE") else contextlib.nullcontext():
+                connection = http.client.HTTPConnection(urlsplit(store).netloc, timeout=60)
+                connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+                for name, value in self.headers.items():
+                    connection.putheader(name, value)
+                connection.endheaders(body)
+                answer = connection.getresponse()
+                content = answer.read()
+                if changed and self.command in ("PUT", "POST", "DELETE") and answer.status < 300:
+                    changed(path)
+            self._answer(answer.status, dict(answer.getheaders()), content, what)
             connection.close()
 
         def _answer(self, status: int, headers: dict[str, str], body: bytes, what: str) -> None:

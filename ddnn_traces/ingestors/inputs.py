@@ -178,12 +178,20 @@ def is_renamed(record: RunRecord, now: RunRecord, hash: str = hashes.DEFAULT) ->
     Same names, sizes and times to the ns. Times in whole seconds, as archives give them, do not identify files.
     """
     packets = record.packets
-    seen = [{(file.name, file.size, file.mtime_ns) for file in files} for files in (packets.files, now.packets.files)]
     return (
-        seen[0] == seen[1]
+        files_seen(record) == files_seen(now)
         and dict(packets.parameters) == dict(now.packets.parameters)
         and all((file.mtime_ns or 0) % 1_000_000_000 and file.identifies(hash) for file in packets.files)
     )
+
+
+#: Name, size and time of each capture of a run.
+Seen = frozenset[tuple[str, int, int | None]]
+
+
+def files_seen(record: RunRecord) -> Seen:
+    """The captures of a run as they were seen."""
+    return frozenset((file.name, file.size, file.mtime_ns) for file in record.packets.files)
 
 
 def _as_older(now: RunRecord) -> RunRecord:

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from ddnn_traces.errors import REPORT, CaptureError, InternalError, LedgerError, MetadataError, StorageError, UsageError
@@ -191,7 +192,8 @@ class _Ingest:
         metadata_changes = [found for plan in changed if (found := self._metadata_change(plan))]
         # others while theirs are as they were
         metadata_changes.sort(key=lambda found: found.name == found.plan.run.run_id)
-        todo = [plan for plan in changed if plan not in [found.plan for found in metadata_changes]]
+        described = {found.plan.run.run_id for found in metadata_changes}
+        todo = [plan for plan in changed if plan.run.run_id not in described]
         try:
             for found in metadata_changes:
                 self._write_described(found)
@@ -200,8 +202,8 @@ class _Ingest:
             raise self._after_interrupt(error) from None
         finally:
             self._messages.end_reading()
-        described, unchanged = len(metadata_changes), len(planned) - len(changed)
-        written = len(self._writer.written) - described
+        unchanged = len(planned) - len(changed)
+        written = len(self._writer.written) - len(described)
         if not (written or described or unchanged):
             kept = "is unchanged" if self._writer.exists else "was not made"
             raise CaptureError(f"no run could be read from {', '.join(sources)}; {self._writer.name} {kept}")
@@ -211,7 +213,7 @@ class _Ingest:
             raise self._after_interrupt(error) from None
         details = f", {replaced} of them in place of an older one of that name" if replaced else ""
         done = [f"{counted(written, 'run')} written{details}"] if written or not described else []
-        done += [f"metadata of {counted(described, 'run')} updated"] if described else []
+        done += [f"metadata of {counted(len(described), 'run')} updated"] if described else []
         done += [f"{unchanged} unchanged"] if unchanged else []
         self._messages.info(f"{self._writer.name}: {', '.join(done)}")
 
@@ -271,13 +273,23 @@ class _Ingest:
 
     def _with_packets_of(self, plan: _Planned) -> tuple[str, RunRecord] | None:
         """The run of the dataset that was made from these captures: that of the same name, else of another one."""
-        there = {name: old for name, old in self._records.items() if self._writer.is_there(name)}
         run_id = plan.run.run_id
-        if run_id in there:
-            same = inputs.same_packets(there[run_id], plan.run, plan.record, self._options.hash)
+        if run_id in self._records and self._writer.is_there(run_id):
+            same = inputs.same_packets(self._records[run_id], plan.run, plan.record, self._options.hash)
             return None if same is None else (run_id, same)
-        renamed = (one for one in there.items() if inputs.is_renamed(one[1], plan.record, self._options.hash))
-        return next(renamed, None)
+        for name in self._of_the_same_files.get(inputs.files_seen(plan.record), ()):
+            old = self._records[name]
+            if self._writer.is_there(name) and inputs.is_renamed(old, plan.record, self._options.hash):
+                return name, old
+        return None
+
+    @cached_property
+    def _of_the_same_files(self) -> Mapping[inputs.Seen, list[str]]:
+        """The runs of the dataset by the captures that they were read from."""
+        found: dict[inputs.Seen, list[str]] = {}
+        for name, record in self._records.items():
+            found.setdefault(inputs.files_seen(record), []).append(name)
+        return found
 
     def _write_described(self, found: _MetadataChange) -> None:
         """Write the tables that depend on the run's description."""

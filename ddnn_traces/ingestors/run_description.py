@@ -135,9 +135,12 @@ def _logs(run: RunInput, messages: Messages) -> list[TrainingLog]:
 
 
 def _counters(run: RunInput) -> dict[Path, Counters]:
+    captures: dict[Path, list[Path]] = {}
+    for path in run.captures:
+        captures.setdefault(path.parent, []).append(path)
     found: dict[Path, Counters] = {}
     for folder in run.log_folders:
-        found |= closing_lines(folder, [path for path in run.captures if path.parent == folder])
+        found |= closing_lines(folder, captures.get(folder, []))
     return found
 
 
@@ -161,19 +164,19 @@ def closing_lines(folder: Path, captures: Sequence[Path]) -> dict[Path, Counters
     that one program wrote (x.pcap, x.pcap1) they are the first one's.
     """
     first = {run_name(path): path for path in sorted(captures, reverse=True)}
+    hosts = {label: path for path in first.values() if (label := host_label(path))}
     found: dict[Path, Counters] = {}
     for log in sorted(folder.iterdir()):
         if log.suffix.lower() in LOG_ENDINGS and not log.name.startswith("."):
             counters = _last_counters(log)
-            owner = _owner(log, first) if counters else None
+            owner = _owner(log, first, hosts) if counters else None
             if owner:
                 found[owner] = counters
     return found
 
 
-def _owner(log: Path, captures: dict[str, Path]) -> Path | None:
+def _owner(log: Path, captures: Mapping[str, Path], hosts: Mapping[str, Path]) -> Path | None:
     names = (run_name(Path(log.stem)), log.stem)
-    hosts = {host_label(path): path for path in captures.values() if host_label(path)}
     for name in names:
         if name in captures:
             return captures[name]

@@ -20,6 +20,7 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from ddnn_traces.errors import UsageError
@@ -55,17 +56,18 @@ class RunInput:
     hosts: Mapping[Path, str] = field(default_factory=dict)
     events: tuple[Path, ...] = ()
 
-    @property
+    @cached_property
     def top(self) -> Path:
         """The folder that names of files are relative to."""
         return self.folder or _common_folder(self.captures)
 
-    @property
+    @cached_property
     def log_folders(self) -> tuple[Path, ...]:
         """Folders with logs: the run's, and those of its hosts."""
         if self.folder is None:
             return ()
-        below = (above for path in self.captures for above in path.parents if above.is_relative_to(self.folder))
+        own = {path.parent for path in self.captures}
+        below = {above for path in own for above in (path, *path.parents) if above.is_relative_to(self.folder)}
         return tuple(dict.fromkeys((self.folder, *sorted(below))))
 
     @property
@@ -89,8 +91,17 @@ class RunInput:
 
     def host_of_folder(self, folder: Path) -> str | None:
         """The host that a folder of logs belongs to; None for the run's own."""
-        hosts = {host for path, host in self.hosts.items() if path.is_relative_to(folder)}
+        hosts = self._hosts_below.get(folder, set())
         return next(iter(hosts)) if len(hosts) == 1 and folder != self.folder else None
+
+    @cached_property
+    def _hosts_below(self) -> Mapping[Path, set[str]]:
+        """The hosts of the captures in and below each folder."""
+        found: dict[Path, set[str]] = {}
+        for path, host in self.hosts.items():
+            for above in path.parents:
+                found.setdefault(above, set()).add(host)
+        return found
 
 
 def host_label(capture: Path) -> str | None:

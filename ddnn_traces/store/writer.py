@@ -60,6 +60,7 @@ class Writer(ABC):
         #: Runs that were written, and how many of them are in the dataset.
         self.written: list[str] = []
         self.committed = 0
+        self._ended: set[str] = set()  # those that were written
         self._kept: set[str] = set()  # runs whose other tables are those in the dataset
 
     @abstractmethod
@@ -106,7 +107,7 @@ class Writer(ABC):
 
     def has_run(self, run_id: str) -> bool:
         """Whether the next version will hold the run."""
-        return run_id in self.written or self.is_there(run_id)
+        return run_id in self._ended or self.is_there(run_id)
 
     @contextlib.contextmanager
     def new_run(self, run_id: str, keep: bool = False) -> Iterator[None]:
@@ -116,6 +117,7 @@ class Writer(ABC):
         """
         yield
         self.written.append(run_id)
+        self._ended.add(run_id)
         if keep:
             self._kept.add(run_id)
 

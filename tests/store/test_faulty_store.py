@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -28,7 +29,9 @@ from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.pcap import parts, streams
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.store import object_store
+from ddnn_traces.store import object_store, schema
+from ddnn_traces.store.copying import copy
+from ddnn_traces.store.delta.delta_dataset import StoredDataset
 
 pytestmark = pytest.mark.cluster
 
@@ -204,6 +207,37 @@ def test_killed_in_mid_commit(moment: int, sample: Path, bucket: str, tmp_path: 
     pipeline.ingest([str(run)], where, IngestOptions(window_ms=4.0))
     assert state(where) == state(here[1])
     check(where)
+
+
+@pytest.mark.parametrize("earlier", mostly_nightly([0, 9], "0"))
+def test_power_that_a_store_loses_leaves_the_old_or_the_new_dataset(
+    earlier: int, local: Path, newer: Path, bucket: str, s3: ceph.Server
+) -> None:
+    """A store that loses power keeps what it has confirmed: a reader comes after each change of a first commit and of
+    one that replaces all runs. After nine others the first one writes checkpoints of the logs."""
+    where = f"{bucket}/dataset"
+    for _ in range(earlier):
+        copy(local, where)
+    for made in (local, newer):
+        seen = [_there(where)]
+        with proxy(s3.endpoint, lambda *_: "pass", lambda _, seen=seen: seen.append(_there(where))) as between:
+            call = [sys.executable, "-c", CODE, "copy", str(made), where]
+            subprocess.run(call, env={**os.environ, "AWS_ENDPOINT_URL": between.endpoint}, check=True)
+        assert len(seen) > len(schema.TABLES) * (2 if made == newer else 3)
+        assert [found for found, _ in itertools.groupby(seen)] == [seen[0], _there(where)]
+        assert state(where) == state(made)
+    logs = StoredDataset(where).filesystem.find(where)
+    assert any("_last_checkpoint" in path for path in logs) == bool(earlier)
+
+
+def _there(where: str) -> frozenset[str]:
+    """The files of a dataset, all of which are there: each has a name of its own."""
+    dataset = StoredDataset(where)
+    head = dataset.head()
+    tables = dataset.all_files(head).items()
+    named = {*head.files.values(), *(f"{table}/{path}" for table, files in tables for path in files)}
+    assert named <= dataset.listing("").keys()
+    return frozenset(named)
 
 
 def test_an_interrupt_in_mid_commit_loses_no_finished_run(

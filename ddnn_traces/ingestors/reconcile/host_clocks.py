@@ -55,8 +55,12 @@ def host_offsets(files: Sequence[CaptureFacts], vantages: Sequence[str | None]) 
     Files of one vantage share one clock. The reference is the smallest address among the hosts that can be compared,
     directly or over others. None for files without a vantage, and for hosts that share no segments with another.
     """
-    hosts = sorted({vantage for vantage in vantages if vantage is not None}, key=_address_order)
-    segments = {host: _merge([f for f, v in zip(files, vantages, strict=True) if v == host]) for host in hosts}
+    own: dict[str, list[CaptureFacts]] = {}
+    for file, vantage in zip(files, vantages, strict=True):
+        if vantage is not None:
+            own.setdefault(vantage, []).append(file)
+    hosts = sorted(own, key=_address_order)
+    segments = {host: _merge(own[host]) for host in hosts}
     edges: dict[str, dict[str, tuple[int, int | None]]] = {host: {} for host in hosts}
     for i, j in _pairs([segments[host].identity for host in hosts]):
         a, b = hosts[i], hosts[j]

@@ -183,7 +183,7 @@ def estimate_clock(
 
     The first log that gives an estimate counts for all: they are of one run, and mostly of one clock.
     """
-    vantages = find_vantages(files)
+    vantages = find_vantages(files) if logs else []
     for log in logs[:LOGS_TRIED]:
         own = captures_of(log, labels)
         hosts = {vantages[i] for i in own}

@@ -11,9 +11,11 @@ overlap (-i any and -i eth0) captured the same packets.
 from __future__ import annotations
 
 import bisect
+import heapq
 import ipaddress
+import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import pyarrow as pa
@@ -45,17 +47,35 @@ def find_vantages(files: Sequence[CaptureFacts]) -> list[str | None]:
     flows: dict[str, list[pa.Table]] = {}
     for file, name in zip(files, names, strict=True):
         flows.setdefault(name, []).append(file.flows)
-    candidates = {name: _candidates(pa.concat_tables(parts)) for name, parts in flows.items()}
-    found: dict[str, str] = {}
-    progress = True
-    while progress:
-        progress = False
-        for name, fitting in candidates.items():
-            left = fitting if len(fitting) == 1 else fitting - set(found.values())
-            if name not in found and len(left) == 1:
-                found[name] = next(iter(left))
-                progress = True
-    return [found.get(name) for name in names]
+    found = _distinct([_candidates(pa.concat_tables(parts)) for parts in flows.values()])
+    of_name = dict(zip(flows, found, strict=True))
+    return [of_name[name] for name in names]
+
+
+def _distinct(candidates: Sequence[set[str]]) -> list[str | None]:
+    """The only candidate of each, again and again in order; where others fit too, those found so far drop out.
+
+    Each is looked at when one of its candidates was found, not at each turn: there may be a hundred thousand.
+    """
+    found: list[str | None] = [None] * len(candidates)
+    left = [set(fitting) for fitting in candidates]
+    holders: dict[str, list[int]] = {}
+    for i, fitting in enumerate(left):
+        for address in fitting if len(fitting) > 1 else ():
+            holders.setdefault(address, []).append(i)
+    ready = [(0, i) for i, fitting in enumerate(left) if len(fitting) == 1]  # turn and number
+    while ready:
+        turn, i = heapq.heappop(ready)
+        if not left[i]:  # its last one was found for another of this turn
+            continue
+        (address,) = left[i]
+        found[i] = address
+        for other in holders.pop(address, ()):
+            if found[other] is None:
+                left[other].remove(address)
+                if len(left[other]) == 1:
+                    heapq.heappush(ready, (turn + (other < i), other))
+    return found
 
 
 def _candidates(flows: pa.Table) -> set[str]:
@@ -83,19 +103,57 @@ def number_series(files: Sequence[CaptureFacts], vantages: Sequence[str | None])
     begins one. Of thousands that were captured at the same time, each is compared only with those that ended before.
     """
     numbers = [-1] * len(files)
-    last: dict[int, CaptureFacts] = {}  # the last file of each series
-    ends: dict[str | None, list[tuple[int, int]]] = {}  # vantage -> end and number of each series, by its end
+    open_series: dict[str | None, _Ends] = {}  # of each vantage
     for i in _in_time(files):
-        series = ends.setdefault(vantages[i], [])
-        begin, end = _span(files[i])
-        ended = series[: bisect.bisect_right(series, OUT_OF_ORDER_SHARE * (end - begin), key=lambda s: s[0] - begin)]
-        gaps = [(*_gap(last[number], files[i]), number) for _, number in ended if _continues(last[number], files[i])]
-        number = numbers[i] = min(gaps, default=(i,))[-1]
-        if number in last:
-            series.remove((_span(last[number])[1], number))
-        last[number] = files[i]
-        bisect.insort(series, (end, number))
+        series = open_series.setdefault(vantages[i], _Ends())
+        before = series.continued_by(files[i])
+        numbers[i] = i if before is None else before
+        series.put(numbers[i], files[i])
     return numbers
+
+
+class _Ends:
+    """The series of one vantage by the ends of their last files."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, CaptureFacts] = {}
+        #: End and number of each series, in order: of all, and of those whose last file has a name.
+        self._ends: list[tuple[int, int]] = []
+        self._named: dict[str, list[tuple[int, int]]] = {}
+
+    def continued_by(self, file: CaptureFacts) -> int | None:
+        """The series of its name, else the nearest one, that a file continues; of equal ones the first."""
+        for ends in (self._named.get(series_name(file.capture_id), []), self._ends):
+            gaps = [(abs(_span(file)[0] - end), number) for end, number in self._near(ends, file)]
+            if gaps:
+                return min(gaps)[1]
+        return None
+
+    def _near(self, ends: list[tuple[int, int]], file: CaptureFacts) -> Iterator[tuple[int, int]]:
+        """Of those that the file continues the nearest one that ended before it begins, and the nearest after that."""
+        begin, last = _span(file)
+        late = bisect.bisect_left(ends, (begin + 1, -1))
+        for end, number in itertools.islice(ends, late, None):
+            if end - begin > OUT_OF_ORDER_SHARE * (last - begin):
+                break
+            if _continues(self._last[number], file):
+                yield end, number
+                break
+        while late:  # at most twice: a file of one instant does not continue those that end in it
+            end = ends[late - 1][0]
+            late = bisect.bisect_left(ends, (end, -1))
+            if _continues(self._last[ends[late][1]], file):
+                yield ends[late]
+                return
+
+    def put(self, number: int, file: CaptureFacts) -> None:
+        """Make a file the last one of a series."""
+        if (before := self._last.get(number)) is not None:
+            for ends in (self._ends, self._named[series_name(before.capture_id)]):
+                del ends[bisect.bisect_left(ends, (_span(before)[1], number))]
+        self._last[number] = file
+        for ends in (self._ends, self._named.setdefault(series_name(file.capture_id), [])):
+            bisect.insort(ends, (_span(file)[1], number))
 
 
 def order_of_files(files: Sequence[CaptureFacts]) -> list[int]:
@@ -112,11 +170,6 @@ def _continues(before: CaptureFacts, after: CaptureFacts) -> bool:
     """Whether `after` begins where `before` ends. Packets near a rotation may be out of order by their time stamps."""
     (first, end), (begin, last) = _span(before), _span(after)
     return last > end and end - begin <= OUT_OF_ORDER_SHARE * min(end - first, last - begin)
-
-
-def _gap(before: CaptureFacts, after: CaptureFacts) -> tuple[bool, int]:
-    is_other = series_name(before.capture_id) != series_name(after.capture_id)
-    return is_other, abs(_span(after)[0] - _span(before)[1])
 
 
 def _span(file: CaptureFacts) -> tuple[int, int]:

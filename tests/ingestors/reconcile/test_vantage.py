@@ -5,6 +5,7 @@ Every mix of captures of the same small run must come to what was really sent: e
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from small_runs import (
     vantages,
 )
 
+from ddnn_traces.ingestors.reconcile import vantage
 from ddnn_traces.ingestors.reconcile.vantage import is_host, number_series
 from ddnn_traces.pcap.capture_facts import CaptureFacts
 
@@ -282,6 +284,28 @@ def test_series(spans: list[tuple[int, int]], expected: list[int]) -> None:
 def test_series_are_of_one_host() -> None:
     files = [facts(0, 0, 100), facts(1, 100, 200)]
     assert number_series(files, [A, B]) == [0, 1]
+
+
+def test_each_of_many_files_is_compared_with_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """300 hosts behind a mirror port, each rotated twice at about the same time."""
+    files = [facts(turn * 300 + i, turn * 10**6 + i, (turn + 1) * 10**6 + i) for turn in range(3) for i in range(300)]
+    compared = 0
+
+    def counting(before: CaptureFacts, after: CaptureFacts, continues=vantage._continues) -> bool:  # type: ignore[no-untyped-def]
+        nonlocal compared
+        compared += 1
+        return bool(continues(before, after))
+
+    monkeypatch.setattr(vantage, "_continues", counting)
+    assert number_series(files, [None] * len(files)) == [*range(300)] * 3
+    assert compared < 3 * len(files)
+
+
+def test_the_hosts_of_a_chain_of_files_are_found_one_after_the_other() -> None:
+    """Each has its own host and its successor's, and only the last of 5,000 tells by itself."""
+    ends = [f"host {i}" for i in range(5000)]
+    assert vantage._distinct([*map(set, itertools.pairwise(ends)), {ends[-1]}]) == ends
+    assert vantage._distinct([{"a", "b"}, {"a"}, {"b"}, set()]) == [None, "a", "b", None]
 
 
 def facts(number: int, first: int, last: int) -> CaptureFacts:
