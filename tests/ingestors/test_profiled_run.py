@@ -74,6 +74,21 @@ def test_kineto(profiled: Dataset) -> None:
     assert profiled.query("program_events").is_empty()
 
 
+def test_beside_the_wire(profiled: Dataset) -> None:
+    """Both profilers have each all-reduce that the wire has, at all hosts. The run has one clock: the truth is 0."""
+    clocks = profiled.query("profiler_clocks")
+    assert clocks["rivals"].to_list() == [0] * 8
+    kineto = clocks.filter(profiler="kineto")
+    assert all(abs(offset) <= most for offset, most in kineto.select("offset_ns", "uncertainty_ns").rows())
+    assert kineto["uncertainty_ns"].max() < 1_000_000
+    recorders = clocks.filter(profiler="flight_recorder")
+    assert recorders["uncertainty_ns"].null_count() == 4
+    assert all(0 < offset < 1_000_000 for offset in recorders["offset_ns"])
+    found = profiled.query("collective_match").drop_nulls("wire_kind")
+    assert found["problem"].null_count() == len(found) == 2 * 10
+    assert set(found["profiler_hosts"]) == {4}
+
+
 def test_events_of_several_runs(tmp_path: Path) -> None:
     trace = FOLDER / "kineto-worker-4.json.gz"
     other = ROOT / "tests/traces/runs/torch-mlp1-sgd-32-gloo-0ms-ring"
