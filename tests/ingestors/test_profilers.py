@@ -139,6 +139,33 @@ def test_kineto_on_a_gpu(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def inspected(number: int, **other: Any) -> dict[str, Any]:
+    """A reduce-scatter in the README's example of verbose output, with other numbers."""
+    kernels = [{"channel_id": 0, "kernel_start_ts": 1752867229235181, "kernel_stop_ts": 1752867229275811}]
+    times = {"coll_start_ts": 1752867229235059, "coll_stop_ts": 1752867229235064, "kernel_events": kernels}
+    call = {"coll": "ReduceScatter", "coll_sn": number, "coll_msg_size_bytes": 1000, "event_trace_ts": times}
+    header = {"id": "0xe62dedaa97644a", "rank": 1, "n_ranks": 8, "nnodes": 1}
+    return {"header": header, "metadata": {}, "coll_perf": {**call, **other}}
+
+
+def test_nccl_inspector(tmp_path: Path) -> None:
+    """The size is the whole one, the end the last kernel's. A line that is no JSON, or has no time, is left out."""
+    lines = [inspected(1), inspected(2, event_trace_ts=None), inspected(3, coll="AllReduce")]
+    data = "\n".join([json.dumps(lines[0]), "{broken", *map(json.dumps, lines[1:]), '{"header": {']).encode()
+    events, warnings = read(tmp_path, {"nccl-inspector-host-pid7.log": data})
+    start_ns, end_ns = 1752867229235059000, 1752867229275811000
+    (reduced, scattered) = events["worker-2"]
+    assert scattered == Event(
+        None, "reduce_scatter", start_ns, end_ns, "ReduceScatter", 8000, "nccl_inspector", "0xe62dedaa97644a", 1
+    )
+    assert (reduced.kind, reduced.bytes, reduced.sequence) == ("allreduce", 1000, 3)
+    assert warnings == [
+        "nccl-inspector-host-pid7.log: 2 documents without header and coll_perf not read",
+        "nccl-inspector-host-pid7.log: 1 collective without event_trace_ts not read; NCCL_INSPECTOR_DUMP_VERBOSE=1 "
+        "writes it",
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

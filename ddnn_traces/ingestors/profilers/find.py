@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from ddnn_traces.errors import LogError
 from ddnn_traces.ingestors.metadata import RunMetadata
-from ddnn_traces.ingestors.profilers import chrome_trace, flight_recorder
+from ddnn_traces.ingestors.profilers import chrome_trace, flight_recorder, inspector
 from ddnn_traces.ingestors.profilers.calls import Recording
-from ddnn_traces.ingestors.profilers.json_items import Reader, items
+from ddnn_traces.ingestors.profilers.json_items import Reader, documents, items
 from ddnn_traces.ingestors.sources import RunInput
 from ddnn_traces.ingestors.training_logs import Event, first_number, natural_order, rank_of
 from ddnn_traces.messages import Messages
@@ -25,7 +26,8 @@ from ddnn_traces.text import counted, valid_text
 
 _NAMES = re.compile(
     r"(?P<stem>(.*[-_.])?(flight[-_]?recorder|fr[-_]?trace|nccl_trace|comm_lib_trace|kineto|pt\.trace)([-_.].*)?)"
-    r"(?P<end>\.json(\.gz)?)|.*\.pt\.trace\.json(\.gz)?|.*(nccl|comm_lib)_trace_rank_\d+",
+    r"(?P<end>\.json(\.gz)?)|.*\.pt\.trace\.json(\.gz)?|.*(nccl|comm_lib)_trace_rank_\d+"
+    r"|.*inspector.*\.(json|jsonl|log)(\.gz)?",
     re.IGNORECASE | re.DOTALL,
 )
 _RANK = re.compile(r"rank[-_]?(\d{1,9})(?!\d)", re.IGNORECASE)
@@ -98,6 +100,8 @@ def _read(path: Path, messages: Messages) -> Recording | None:
             recording = _of_json(reader)
         finally:
             reader.close()
+        if recording.profiler == _INSPECTOR:
+            recording = _of_documents(path)
     except OSError as error:
         faults.append(f"cannot be read ({error.strerror}); correct or remove it")
     except _CutError as error:
@@ -132,6 +136,8 @@ def _of_json(reader: Reader) -> Recording:
         raise LogError("is none of the formats that are read (docs/profilers.md)")
     profiler, read = _FORMATS[before[-1][0]]
     recording = Recording(profiler)
+    if profiler == _INSPECTOR:
+        return recording
     try:
         read(chain(before, parts), recording)
     except LogError as error:
@@ -139,10 +145,28 @@ def _of_json(reader: Reader) -> Recording:
     return recording
 
 
+def _of_documents(path: Path) -> Recording:
+    """As _of_json(), of a file with a JSON object for each collective."""
+    recording = Recording(_INSPECTOR)
+    reader = Reader(path)
+    try:
+        inspector.read(documents(reader), recording)
+    except LogError as error:
+        raise _CutError(error, recording) from None
+    finally:
+        reader.close()
+    return recording
+
+
 #: What is before the key that tells a format: some keys, or the elements of another list.
 _MOST_HEADER = 10_000
+_INSPECTOR = "nccl_inspector"
 #: Profiler and reader of a JSON object that has this key.
-_FORMATS = {"entries": ("flight_recorder", flight_recorder.read), "traceEvents": ("kineto", chrome_trace.read)}
+_FORMATS: dict[str, tuple[str, Callable[[Iterator[tuple[str, Any]], Recording], None]]] = {
+    "entries": ("flight_recorder", flight_recorder.read),
+    "traceEvents": ("kineto", chrome_trace.read),
+    "header": (_INSPECTOR, lambda _parts, _recording: None),
+}
 
 
 # --- whose file it is
