@@ -21,6 +21,7 @@ from ddnn_traces.cli.arguments import (
 )
 from ddnn_traces.cli.lines import say
 from ddnn_traces.errors import UsageError
+from ddnn_traces.text import counted
 
 if TYPE_CHECKING:
     from ddnn_traces.report.section import Figure
@@ -211,7 +212,9 @@ def plot(
     with open_dataset(dataset, runs) as opened:
         first, *others = plots.figures(opened, name, key_values(params))
     if out is None:
-        _print_chart(first)
+        _print_chart(first.first_panel)
+        if first.first_panel is not first:
+            say(f"the first of {counted(len(first.panels), first.noun)}; --run chooses another, --out draws them all")
     else:
         _write_chart(first, out)
         say(" ".join([f"wrote {out}.", *first.file_parts]) if first.file_parts else f"wrote {out}")

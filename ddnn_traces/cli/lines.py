@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 _QUIET = "ddnn_traces.quiet"
+#: After so many seconds without a line, a command whose messages do not go to a terminal says that it goes on.
+_SILENT_S = 30.0
 
 
 def with_quiet(command: click.Command) -> click.Command:
@@ -30,11 +35,63 @@ def with_quiet(command: click.Command) -> click.Command:
     def remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         ctx.meta[_QUIET] = value
 
+    if command.callback and command.name not in _WAITING:
+        command.callback = _telling(command.callback)
     said = "No messages on standard error but warnings and errors."
     if all(param.name != "quiet" for param in command.params):  # a command may be in two groups
         names = ["-q", "--quiet"]
         command.params.append(click.Option(names, is_flag=True, expose_value=False, callback=remember, help=said))
     return command
+
+
+#: Commands that wait for the user, not for work.
+_WAITING = {"explore"}
+
+
+def _telling(callback: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(callback)
+    def told(*args: Any, **options: Any) -> Any:
+        with signs_of_life(click.get_current_context().command_path):
+            return callback(*args, **options)
+
+    return told
+
+
+class _Activity:
+    """What the running command does, and when it last said something."""
+
+    def __init__(self) -> None:
+        self.doing, self.said_at = "", time.monotonic()
+
+
+_activity = _Activity()
+
+
+@contextlib.contextmanager
+def signs_of_life(command: str, silent_s: float = _SILENT_S) -> Iterator[None]:
+    """Says what the command does after each so many seconds of silence, where standard error is no terminal."""
+    if is_quiet() or sys.stderr.isatty():
+        yield
+        return
+    began = _activity.said_at = time.monotonic()
+    _activity.doing = ""
+    is_done = threading.Event()
+
+    def tell() -> None:
+        while not is_done.wait(max(0.0, _activity.said_at + silent_s - time.monotonic())):
+            now = time.monotonic()
+            if now - _activity.said_at >= silent_s:
+                doing = f", {_activity.doing}" if _activity.doing else ""
+                click.echo(f"{command}: {now - began:,.0f} s{doing}", err=True)
+                _activity.said_at = now
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        is_done.set()
+        teller.join()
 
 
 def is_quiet() -> bool:
@@ -46,6 +103,7 @@ def is_quiet() -> bool:
 def say(line: str) -> None:
     """A message that is no error: to standard error, unless --quiet is given."""
     if not is_quiet():
+        _activity.said_at = time.monotonic()
         click.echo(line, err=True)
 
 
@@ -70,9 +128,15 @@ def stderr() -> Console:
 
 @contextlib.contextmanager
 def steps(total: int) -> Iterator[Callable[[str], None]]:
-    """On a terminal, a bar of so many steps; gives what is to be called with the name of each step that begins."""
+    """A bar of so many steps, elsewhere than on a terminal a line now and then (signs_of_life()); gives what is to be
+    called with the name of each step that begins."""
     if is_quiet() or not sys.stderr.isatty():
-        yield lambda _: None
+        numbers = itertools.count(1)
+
+        def began(name: str) -> None:
+            _activity.doing = f"{next(numbers)} of {total}: {printable(name)}"
+
+        yield began
         return
     from rich.progress import Progress
 
@@ -95,8 +159,20 @@ class _Warnings(Messages):
 class _LineMessages(_Warnings):
     """One line a file, for logs and pipes."""
 
+    _total: int | None = None
+    _read = 0
+
     def info(self, message: str) -> None:
+        _activity.said_at = time.monotonic()
         click.echo(printable(message), err=True)
+
+    def start_reading(self, total_bytes: int | None) -> None:
+        self._total, self._read = total_bytes, 0
+
+    def advance(self, size: int, packets: int) -> None:
+        self._read += size  # a lost count of two threads is one of a progress
+        of_all = f" of {self._total / 1e9:,.1f}" if self._total else ""
+        _activity.doing = f"{self._read / 1e9:,.1f}{of_all} GB read"
 
     def summarize(self, line: str) -> None:
         self.info(line)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from rich.columns import Columns
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
 
 from ddnn_traces.cli.arguments import FORMATS, RowsOutput
 from ddnn_traces.cli.lines import say
@@ -70,7 +77,7 @@ COMMANDS = {
     ".schema [NAME]": "columns of a table or query, or of all tables",
     ".mode [MODE]": f"print results as {', '.join(name for name in FORMATS if name not in _BINARY)}",
     ".output [FILE]": "write results to a file, in the format of its suffix; without FILE to the terminal again",
-    ".help": "this list",
+    ".help": "this list, as help",
     ".quit, .exit": "leave, as exit, quit and Ctrl-D do",
 }
 
@@ -91,7 +98,9 @@ class Shell:
         if words[0].lower() in _LEAVING and len(words) == 1:
             return False
         try:
-            if words[0].startswith("."):
+            if words[0].lower() == "help" and len(words) == 1:
+                self._command(".help", "")
+            elif words[0].startswith("."):
                 self._command(words[0].lower(), words[1].strip() if len(words) > 1 else "")
             else:
                 self._statements(typed)
@@ -106,10 +115,12 @@ class Shell:
             width = max(map(len, COMMANDS))
             click.echo("\n".join(f"{command:<{width}}  {meaning}" for command, meaning in COMMANDS.items()))
         elif name == ".tables":
-            click.echo(f"tables: {', '.join(schema.TABLES)}")
-            views = [query.name for query in catalogue().values() if not query.params]
-            macros = [f"{query.name}()" for query in catalogue().values() if query.params]
-            click.echo(f"views: {', '.join(views)}\nmacros: {', '.join(macros)}")
+            queries = sorted(query.name + "()" * bool(query.params) for query in catalogue().values())
+            for title, names in (
+                ("Tables", sorted(schema.TABLES)),
+                ("Queries, with () where one has parameters", queries),
+            ):
+                click.echo(f"{title}:\n{_in_columns(names)}")
         elif name == ".schema":
             self._schema(argument)
         elif name == ".mode":
@@ -151,9 +162,21 @@ class Shell:
         self._dataset.check_reads(statements)  # all of them, before the first one runs
         output_format = None if self._out else self._mode
         for one in statements:
-            RowsOutput(output_format, self._out, self._limit, wide=False, ns=False).emit(self._dataset.sql_arrow(one))
+            rows = self._dataset.sql_arrow(one)
+            RowsOutput(output_format, self._out, self._limit, wide=False, ns=False).emit(rows)
+            if rows.num_columns and not rows.num_rows:
+                say("no rows")
             if self._out:
                 say(f"wrote {self._out}")
+
+
+def _in_columns(names: Sequence[str]) -> str:
+    """Names in columns of the terminal's width, to be read downwards."""
+    columns = Columns([Text(name) for name in names], column_first=True, padding=(0, 2))
+    console = Console(file=io.StringIO(), width=shutil.get_terminal_size().columns, highlight=False)
+    console.print(Padding(columns, (0, 0, 0, 2)))
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return "\n".join(line.rstrip() for line in text.splitlines())
 
 
 class Completer:
@@ -198,7 +221,7 @@ def _read_statement() -> str | None:
             click.echo(err=True)
             lines = []
             continue
-        if not lines and (line.startswith(".") or line.strip().lower() in _LEAVING):
+        if not lines and (line.startswith(".") or line.strip().lower() in _LEAVING | {"help"}):
             return line
         lines.append(line)
         if line.rstrip().endswith(";"):

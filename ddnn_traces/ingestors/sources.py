@@ -303,7 +303,8 @@ def _expand_url(url: str, warn: Callable[[str], None]) -> list[Path]:
             return [path]
         found = object_store.matching(url) if set(url) & set("*?[") else []
     if not found:
-        raise UsageError(f"{object_store.shown(url)}: no such file or folder; check the URL")
+        step = f"write {url}BUCKET/FOLDER" if url.endswith("://") else "check the URL"
+        raise UsageError(f"{object_store.shown(url)}: no such file or folder; {step}")
     return [path_of(one) for one in found]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -143,6 +143,12 @@ class Figure:
     def panels(self) -> list[tuple[str | None, dict[str, Any]]]:
         """The charts next to each other, each with its run where it is one's."""
         return panels(self.spec)
+
+    @cached_property
+    def first_panel(self) -> Figure:
+        """The figure of the first panel alone, where each is of a run and there are several; else this figure."""
+        (run, spec), *others = self.panels
+        return replace(self, spec=spec) if run is not None and others else self
 
     def drawn(self) -> dict[str, bytes]:
         """The chart's files, by suffix."""

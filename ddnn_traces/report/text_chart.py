@@ -21,6 +21,7 @@ _TRIES = 4
 _TITLE_LEFT = 30  # px of a title's start left of its y axis
 _SHORT_NAME = 16  # letters of a run's name at least
 _SHADES = "█▓▒░"
+_FAINT = 0.5  # px of a line
 _QUIET_ROLES = {"axis-grid", "axis-tick", "legend-gradient", "legend-band"}
 _PALE = {"#fefefe", "transparent", "white", "#fff", "#ffffff"}
 
@@ -143,9 +144,14 @@ class _Mark:
     def opacity(self) -> float:
         return float(self.item.get("opacity", 1)) * float(self.item.get("fillOpacity", 1))
 
+    @property
+    def _is_faint(self) -> bool:
+        """Whether it is a line so thin that it is next to nothing: in cells it would be as wide as all others."""
+        return self.kind == "rule" and float(self.item.get("strokeWidth", 1)) < _FAINT
+
     def draw(self, canvas: _Canvas) -> None:
         """Draw into the cells."""
-        if self.opacity == 0 or self.role in _QUIET_ROLES:
+        if self.opacity == 0 or self.role in _QUIET_ROLES or self._is_faint:
             return
         match self.kind:
             case "rect":

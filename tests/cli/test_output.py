@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,9 +20,10 @@ from small_runs import A, B, C, ring, write_captures
 from tools import CODE, CTRL_C, RunCommand, interrupted_in_its_wait
 
 import ddnn_traces
-from ddnn_traces.cli import shell, terminal
+from ddnn_traces.cli import lines, shell, terminal
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.store import schema
 
 
 @pytest.fixture(scope="module")
@@ -280,11 +282,54 @@ def test_generate_alone_makes_the_scenarios(command: RunCommand, tmp_path: Path)
 def test_commands_of_the_shell(several: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     typed = shell.Shell(several, None)
     assert typed.run(".tables") and "flow_windows" in capsys.readouterr().out
+    assert typed.run("help") and ".output" in capsys.readouterr().out
+    assert typed.run("SELECT run_id FROM runs WHERE false;") and capsys.readouterr().err == "no rows\n"
     assert typed.run(".schema flows") and "wire_bytes" in capsys.readouterr().out
     assert typed.run(".schema ring_order;") and "next_host_ip" in capsys.readouterr().out
     assert typed.run(".help") and ".output" in capsys.readouterr().out
     assert typed.run(".mode md") and typed.run("SELECT 1 AS one;") and "| 1 |" in capsys.readouterr().out
     assert [typed.run(word) for word in (".quit", ".exit", "quit;", "EXIT")] == [False] * 4
+
+
+def test_tables_are_sorted_in_columns_and_apart_from_queries(
+    several: Dataset, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shell.Shell(several, None).run(".tables")
+    said = capsys.readouterr().out
+    tables, queries = (part.split() for part in said.removeprefix("Tables:").split("Queries, with () where one has"))
+    assert sorted(tables) == sorted(schema.TABLES) and {"topology", "compare()"} < {*queries}
+    first = [line.split()[0] for line in said.split("parameters:\n")[1].splitlines()]
+    assert first == sorted(first) and all(len(line) <= 80 for line in said.splitlines())
+
+
+# --- a command that takes long
+
+
+def test_a_command_in_the_background_says_what_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    is_said = threading.Event()
+
+    def echo(text: str, err: bool) -> None:
+        said.append(text)
+        is_said.set()
+
+    monkeypatch.setattr("click.echo", echo)
+    with lines.signs_of_life("ddnn-traces report", 0.001), lines.steps(41) as began:
+        began("The runs")
+        is_said.clear()
+        assert is_said.wait(60)
+    assert re.fullmatch(r"ddnn-traces report: \d+ s, 1 of 41: The runs", said[-1])
+
+
+# --- charts as text
+
+
+def test_a_chart_as_text_is_of_one_run(command: RunCommand, several: Dataset) -> None:
+    done = command("plot", several.path, "pair_volume")
+    assert "tf-a" in done.stdout.decode() and "tf-b" not in done.stdout.decode()
+    assert "the first of 3 runs; --run chooses another" in done.stderr.decode()
+    assert "tf-b" in command("plot", several.path, "pair_volume", "--run", "tf-b").stdout.decode()
 
 
 def test_results_of_the_shell_go_into_a_file(several: Dataset, tmp_path: Path) -> None:

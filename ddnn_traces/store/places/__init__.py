@@ -20,6 +20,8 @@ def find(where: str | Path, runs: Sequence[str] | None = None, cache: Path | Non
     """The place of a dataset. runs: those that will be read; None: all. cache: folder that keeps the files of a dataset
     on a store. Raises errors.DdnnTracesError.
     """
+    if str(where).endswith("://"):
+        raise UsageError(f"{where}: names no bucket; write {where}BUCKET/FOLDER")
     if object_store.is_store(where):
         with needs_extra("cluster"):
             from ddnn_traces.store.places import delta
