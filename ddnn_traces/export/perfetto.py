@@ -3,7 +3,8 @@
 A host or worker is a process of the trace: its steps are complete events (ph X) of its only thread, with the step's
 events nested in them; what cannot be nested, since it overlaps, is an asynchronous event (ph b and e). A flow's
 throughput is a counter (ph C) of the host that sends it. A job that the traffic shows is a process, too, with a thread
-for each group of hosts, whose collectives are asynchronous events. Times are microseconds since the run's start, with
+for each group of hosts, whose collectives are asynchronous events. So are those that profilers recorded, with a thread
+for each profiler of a worker, shifted onto the captures' clock. Times are microseconds since the run's start, with
 decimals.
 
 Format: "Trace Event Format" of the Chromium project, JSON object form.
@@ -36,6 +37,8 @@ _ARGUMENTS = ("step", "epoch", "loss", "accuracy", "bytes", "priority")
 
 #: The processes of jobs come after those of hosts and workers.
 _JOBS = 1_000_000
+#: And that of the profilers after these.
+_PROFILERS = 2_000_000
 
 #: Most windows of a flow, where their length is not given: as many as a screen can show, with some zooming.
 _WINDOWS = 5_000
@@ -102,9 +105,11 @@ def write(dataset: Dataset, out: Path, options: TimelineOptions | None = None) -
     collectives = _within(dataset.query("collective_times"), start_ns, options)
     kinds = dataset.query("collectives").select("job", "position", "kind", "tensor_bytes", "hosts", "kind_or")
     calls = collectives.join(kinds, on=["job", "position"], maintain_order="left").to_dicts()
+    recorded = _of_profilers(dataset, start_ns, options)
     timed = heapq.merge(
-        _intervals(sound), _counters(counters), _collectives(calls, start_ns), key=lambda drawn: drawn[0]
-    )
+        _intervals(sound), _counters(counters), _collectives(calls, start_ns), _recorded(recorded),
+        key=lambda drawn: drawn[0],
+    )  # fmt: skip
     events, end_ns = _at_most(timed, options.max_events)
     if end_ns is not None:
         left_out.append(
@@ -113,7 +118,8 @@ def write(dataset: Dataset, out: Path, options: TimelineOptions | None = None) -
         )
     names = {lane: lanes.get(lane, "other flows") for lane in sorted(used)}
     about = {"run_id": run, "run_start_ns": start_ns, "excerpt": excerpt, "left_out": left_out}
-    _write(out, [*_metadata(names), *(_group_metadata(groups) if calls else ()), *events], about)
+    processes = [*_metadata(names), *(_group_metadata(groups) if calls else ()), *_profiler_metadata(recorded)]
+    _write(out, [*processes, *events], about)
     return left_out
 
 
@@ -200,6 +206,51 @@ def _collectives(rows: Iterable[Row], start_ns: int) -> Iterator[Drawn]:
             [
                 common | {"ph": "b", "ts": begin / 1000, "args": arguments},
                 common | {"ph": "e", "ts": end / 1000, "args": {}},
+            ],
+        )
+
+
+def _of_profilers(dataset: Dataset, start_ns: int, options: TimelineOptions) -> list[dict[str, Any]]:
+    """What profilers recorded in the excerpt, on the captures' clock, in order; nothing without an offset."""
+    calls = dataset.query("profiler_collectives")
+    if calls.is_empty():
+        return []
+    offsets = dataset.query("profiler_clocks").select("profiler", "worker", "offset_ns", "uncertainty_ns")
+    tracks = calls.select("profiler", "worker").unique().sort("profiler", "worker").with_row_index("track")
+    since = (pl.col("start_ns") + pl.col("offset_ns") - start_ns).alias("since_ns")
+    lasts = (pl.col("end_ns") - pl.col("start_ns")).fill_null(0).alias("duration_ns")
+    clocked = calls.join(offsets, on=["profiler", "worker"]).join(tracks, on=["profiler", "worker"])
+    found = clocked.with_columns(since, lasts).drop_nulls("since_ns")
+    found = found.filter(pl.col("since_ns") + pl.col("duration_ns") >= max(0, options.from_ms * 1e6))
+    if options.length_ms is not None:
+        found = found.filter(pl.col("since_ns") < (options.from_ms + options.length_ms) * 1e6)
+    return found.sort("since_ns", "track", "call").to_dicts()
+
+
+def _profiler_metadata(rows: Iterable[Row]) -> Iterator[Event]:
+    tracks = {row["track"]: row for row in rows}
+    for track, row in sorted(tracks.items()):
+        common = {"ph": "M", "pid": _PROFILERS, "tid": track, "ts": 0}
+        if track == min(tracks):
+            yield {"name": "process_name", **common, "args": {"name": "profilers, on the captures' clock"}}
+            yield {"name": "process_sort_index", **common, "args": {"sort_index": _PROFILERS}}
+        yield {"name": "thread_name", **common, "args": {"name": f"{row['profiler']} of {row['worker']}"}}
+
+
+def _recorded(rows: Iterable[Row]) -> Iterator[Drawn]:
+    """The collectives of profilers as pairs of asynchronous events: they may overlap."""
+    for number, row in enumerate(rows):
+        common = {
+            "name": row["kind"], "cat": row["profiler"], "pid": _PROFILERS, "tid": row["track"],
+            "id": f"profiler {number:#x}",
+        }  # fmt: skip
+        names = ("bytes", "process_group", "sequence", "uncertainty_ns")
+        arguments = {name: row[name] for name in names if row[name] is not None}
+        yield (
+            row["since_ns"],
+            [
+                common | {"ph": "b", "ts": row["since_ns"] / 1000, "args": arguments},
+                common | {"ph": "e", "ts": (row["since_ns"] + row["duration_ns"]) / 1000, "args": {}},
             ],
         )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tools import run_here
 
+from ddnn_traces.export import perfetto
 from ddnn_traces.query.dataset import Dataset
 
 ROOT = Path(__file__).parents[2]
@@ -87,6 +88,22 @@ def test_beside_the_wire(profiled: Dataset) -> None:
     found = profiled.query("collective_match").drop_nulls("wire_kind")
     assert found["problem"].null_count() == len(found) == 2 * 10
     assert set(found["profiler_hosts"]) == {4}
+
+
+def test_perfetto_shows_both_on_one_clock(profiled: Dataset, tmp_path: Path) -> None:
+    perfetto.write(profiled, tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    names = [event["args"]["name"] for event in events if event["name"] == "thread_name"]
+    assert {"kineto of worker-1", "flight_recorder of worker-4"} <= set(names)
+    begins = {
+        category: sorted(event["ts"] for event in events if event.get("cat") == category and event["ph"] == "b"
+                         and event["name"] == "all_reduce")
+        for category in ("kineto", "collective")
+    }  # fmt: skip
+    assert len(begins["collective"]) == 10
+    assert len(begins["kineto"]) == 40
+    firsts = begins["kineto"][::4]  # of each all-reduce the first call of four
+    assert all(first <= wire + 1000 for first, wire in zip(firsts, begins["collective"], strict=True))
 
 
 def test_events_of_several_runs(tmp_path: Path) -> None:
