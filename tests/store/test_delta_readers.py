@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 import pytest
-from stored import OTHER, RUN, state, state_at, write
+from stored import OTHER, RUN, fails, state, state_at, write
 from tools import CODE
 
 import ddnn_traces
@@ -229,3 +230,18 @@ def test_a_commit_that_names_files_outside_the_dataset_is_refused(local: Path, b
     dataset.put(log, dataset.read(log).replace(named.encode(), b"../other/secret.json"))
     with pytest.raises(UsageError, match=r"'../other/secret.json' is no name of a file"):
         ddnn_traces.open(bucket)
+
+
+@pytest.mark.parametrize(
+    "said", [{}, [], 7, {"versions": 1, "files": {}, "mark": "x"}, {"versions": {}, "files": {"a": 1}, "mark": "x"}]
+)
+def test_a_commit_that_says_something_else_is_one_line(said: object, local: Path, bucket: str) -> None:
+    copy(local, bucket)
+    dataset = StoredDataset(bucket)
+    log = f"runs/_delta_log/{dataset.head().version:020}.json"
+    lines = [json.loads(line) for line in dataset.read(log).splitlines()]
+    for line in lines:
+        if "commitInfo" in line:
+            line["commitInfo"]["ddnn_traces"] = json.dumps(said)
+    dataset.put(log, "\n".join(map(json.dumps, lines)).encode())
+    fails(lambda: ddnn_traces.open(bucket), "commit 1 is none of this program's")

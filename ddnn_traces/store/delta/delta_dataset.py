@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
-from ddnn_traces.errors import needs_extra
+from ddnn_traces.errors import UsageError, needs_extra
 from ddnn_traces.store import checksums, layout, object_store, schema
 from ddnn_traces.store.object_store import Retries, retried
 
@@ -173,11 +173,22 @@ class StoredDataset:
         return Head(min(latest, 0), latest=latest)
 
     def head_at(self, version: int) -> Head | None:
-        """The commit that is a version of runs; None where another program wrote it (OPTIMIZE, a new column)."""
-        commit = self.commit_info(version)
-        if METADATA not in commit:
-            return None
-        head = Head(version, **json.loads(commit[METADATA]), latest=version)
+        """The commit that is a version of runs; None where another program wrote it (OPTIMIZE, a new column).
+
+        Raises UsageError for one that this program does not write.
+        """
+        try:
+            commit = self.commit_info(version)
+            if METADATA not in commit:
+                return None
+            said = json.loads(commit[METADATA])
+            head = Head(version, said["versions"], said["files"], said["mark"], latest=version)
+            plain = all(isinstance(text, str) for text in (head.mark, *head.files, *head.files.values()))
+            plain &= all(isinstance(number, int) for number in head.versions.values())
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            plain = False
+        if not plain:
+            raise UsageError(f"{self.name}: commit {version} is none of this program's; not opened, restore its log")
         for path in head.files.values():
             layout.refuse_unsafe(path, f"{self.name}: commit {version}")
         return head
