@@ -126,5 +126,20 @@ def _(Limit, contents, linked, mo, page, widget):
     return
 
 
+@app.cell
+def _(Limit, contents, linked, mo, page, widget):
+    mo.stop(not contents.collectives or page.TIME not in linked.value.get("params", {}))
+    with Limit(widget.con):
+        collectives = page.collective_rows(widget.data(page.COLLECTIVES, filter_by=page.TIME)).pl()
+    mo.ui.table(
+        collectives,
+        selection=None,
+        show_data_types=False,
+        show_column_summaries=False,
+        label="Collectives that the traffic shows, with those that begin in the chosen time",
+    )
+    return
+
+
 if __name__ == "__main__":
     app.run()

@@ -1,8 +1,8 @@
-"""What the page shows: two tables of the dataset, and the charts over them in Mosaic's specification language.
+"""What the page shows: three tables of the dataset, and the charts over them in Mosaic's specification language.
 
-The tables are what each flow sent in each window, and the steps. Their windows suit the width of a chart, so they are
-small however large the dataset is; DuckDB makes them of the dataset's queries, in memory. Charts:
-https://idl.uw.edu/mosaic/spec/.
+The tables are what each flow sent in each window, the steps, and the collectives that the traffic shows. Their windows
+suit the width of a chart, so they are small however large the dataset is; DuckDB makes them of the dataset's queries,
+in memory. Charts: https://idl.uw.edu/mosaic/spec/.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ddnn_traces.query.dataset import Dataset
 
-WINDOWS, STEPS = "explored_windows", "explored_steps"
+WINDOWS, STEPS, COLLECTIVES = "explored_windows", "explored_steps", "explored_collectives"
 
 MOST_WINDOWS = 400
 
@@ -50,7 +50,25 @@ WITH named AS (
 SELECT run_id AS run, worker, step, (start_ns - zero_ns) / 1e9 AS since_start_s, (end_ns - zero_ns) / 1e9 AS until_s,
        floor(since_start_s * 1e3 / {window_ms}) * {window_ms} / 1e3 AS window_s,
        (end_ns - start_ns) / 1e6 AS duration_ms, CASE WHEN {runs} = 1 THEN coalesce(host, worker) ELSE run END AS series
-FROM logged
+FROM logged;
+CREATE TABLE explored_collectives AS
+WITH kinds AS (
+    SELECT DISTINCT run_id, job, "position", kind
+    FROM collectives
+), groups AS (
+    SELECT run_id, job, communicator, len(string_split(hosts, ',')) AS hosts
+    FROM communicators
+)
+SELECT run_id AS run, format('job {{}} group {{}} ({{}} hosts)', job, communicator, hosts)
+              || CASE WHEN {runs} = 1 THEN '' ELSE ' of ' || run_id END AS track,
+       step, "position", kind, (t.start_ns - first_ns) / 1e9 AS since_start_s, (t.end_ns - first_ns) / 1e9 AS until_s,
+       floor(since_start_s * 1e3 / {window_ms}) * {window_ms} / 1e3 AS window_s,
+       window_s + {window_ms} / 1e3 AS window_end_s, duration_ms, payload_bytes, coalesce(host, last_host) AS last_host
+FROM collective_times AS t
+JOIN kinds USING (run_id, job, "position")
+JOIN groups USING (run_id, job, communicator)
+JOIN run_spans USING (run_id)
+LEFT JOIN (SELECT run_id, host_ip AS last_host, host FROM host_names) USING (run_id, last_host)
 """
 
 # A query that needs more than this and 10 GB of disk ends, before others of this machine have to.
@@ -68,6 +86,8 @@ class Contents:
     window_ms: float
     series: tuple[str, ...]
     steps: int
+    collectives: int
+    tracks: int
     begin_s: float
     end_s: float
 
@@ -91,7 +111,8 @@ def make(dataset: Dataset) -> Contents:
 
 
 _CONTENTS = """
-SELECT coalesce(list(DISTINCT series ORDER BY series), []), count(step), coalesce(min(since_start_s), 0.0),
+SELECT coalesce(list(DISTINCT series ORDER BY series), []), count(step), (SELECT count(*) FROM explored_collectives),
+       (SELECT count(DISTINCT track) FROM explored_collectives), coalesce(min(since_start_s), 0.0),
        coalesce(max(until_s), 0.0)
 FROM (FROM explored_windows UNION ALL BY NAME FROM explored_steps)
 """
@@ -117,10 +138,24 @@ def flow_rows(windows: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
     ).order('"wire bytes (B)" DESC, run, flow')
 
 
+def collective_rows(collectives: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """The collectives of a step in these rows of explored_collectives; below 10 ms none has a duration."""
+    return collectives.aggregate(
+        """
+        track, position, kind, count(*) AS times, median(payload_bytes)::BIGINT AS "payload (B)",
+        round(median(duration_ms), 3) AS "median (ms)", round(max(duration_ms), 3) AS "longest (ms)",
+        mode(last_host) AS "most often last to enter"
+        """,
+        "track, position, kind",
+    ).order("track, position")
+
+
 # --- charts
 
 #: The selection of all charts together; app.py reads it for the table of flows.
 EVERYTHING = "everything"
+#: The selection of a range of times.
+TIME = "time"
 
 _WIDTH = 1160  # what marimo's page has at 1400 pixels
 _FLOWS = 20  # bars
@@ -133,12 +168,14 @@ _COLOURS = [
 
 def spec(contents: Contents) -> dict[str, Any]:
     """The page's charts for these tables. A brush or a click in one filters the others."""
-    over_time = [throughput(contents), _space(10), steps(contents)] if contents.steps else [throughput(contents)]
+    over_time = [throughput(contents)]
+    over_time += [_space(10), steps(contents)] if contents.steps else []
+    over_time += [_space(10), collectives(contents), _LEGEND_OF_KINDS] if contents.collectives else []
     over_hosts = {"hconcat": [{"vconcat": [matrix(), _LEGEND_OF_MATRIX]}, flows(contents)]}
     return {
         "meta": {"title": "ddnn-traces explore", "runs": list(contents.runs)},  # with other runs the charts are others
         "params": {
-            "time": {"select": "crossfilter"},
+            TIME: {"select": "crossfilter"},
             "pairs": {"select": "intersect"},
             "flows": {"select": "intersect"},
             EVERYTHING: {"select": "crossfilter", "include": ["$time", "$pairs", "$flows"]},
@@ -148,25 +185,61 @@ def spec(contents: Contents) -> dict[str, Any]:
 
 
 def throughput(contents: Contents) -> dict[str, Any]:
-    """Rate of all that is sent, in the windows of the table."""
-    bars = {
-        "mark": "rectY",
-        "data": {"from": WINDOWS, "filterBy": f"${EVERYTHING}"},
-        "x1": "since_start_s",
-        "x2": "until_s",
-        "y": {"sum": "gbit_per_s"},
-        **_colour("fill", contents),
-        "inset": 0,
-        "z": "series",
-        "order": "z",
-    }
+    """Rate of all that is sent, in the windows of the table: of hosts one above the other, of runs each by itself."""
     return {
         "name": "throughput",
-        "plot": [bars, _brush()],
+        "plot": [*(_runs_beside(contents) if len(contents.runs) > 1 else _hosts_stacked(contents)), _brush()],
         **_time(contents),
         "height": 220,
         "yLabel": f"throughput in windows of {contents.window_ms:g} ms (Gbit/s)",
         "yGrid": True,
+    }
+
+
+def _hosts_stacked(contents: Contents) -> list[dict[str, Any]]:
+    rate = {"y": {"sum": "gbit_per_s"}, "z": "series", "order": "z"}
+    return [{"mark": "rectY", **_WINDOW_ROWS, **rate, **_colour("fill", contents), "inset": 0}]
+
+
+def _runs_beside(contents: Contents) -> list[dict[str, Any]]:
+    """A run's rate as lines over its windows: runs at different times have no sum."""
+    rate = {"sum": "gbit_per_s"}
+    return [
+        {"mark": "rectY", **_WINDOW_ROWS, "y1": 0, "y2": rate, **_colour("fill", contents), "fillOpacity": 0.15},
+        {"mark": "ruleY", **_WINDOW_ROWS, "y": rate, **_colour("stroke", contents), "strokeWidth": 1.5},
+    ]
+
+
+def collectives(contents: Contents) -> dict[str, Any]:
+    """Each collective from its first to its last data, a track a group of hosts; of many, the windows with some."""
+    kind = {"data": _COLLECTIVE_ROWS, "y": "track", "stroke": "kind"}
+    line = {"mark": "ruleY", **kind, "strokeWidth": 9}
+    if contents.collectives > _STEPS:
+        marks = [line | {"x1": "window_s", "x2": "window_end_s", "title": {"count": ""}}]
+    else:
+        channels = {"step": "step", "position": "position", "bytes": "payload_bytes", "entered last": "last_host"}
+        start = {
+            "mark": "tickX",
+            **kind,
+            "x": "since_start_s",
+            "insetTop": 11,
+            "insetBottom": 11,
+        }  # of the shortest ones
+        marks = [line | {"x1": "since_start_s", "x2": "until_s", "tip": True, "channels": channels}, start]
+    names = {"data": {"from": COLLECTIVES}, "x": {"min": "since_start_s"}, "y": "track", "text": "track"}
+    return {
+        "name": "collectives",
+        "plot": [
+            *marks,
+            {"mark": "text", **names, "textAnchor": "start", "dy": -12},
+            _brush(),
+        ],
+        **_time(contents),
+        "colorDomain": _KINDS,
+        "colorRange": _COLOURS[: len(_KINDS)],
+        "height": 50 + 34 * contents.tracks,
+        "yLabel": None,
+        "yAxis": None,
     }
 
 
@@ -253,12 +326,20 @@ def flows(contents: Contents) -> dict[str, Any]:
     }
 
 
+_WINDOW_ROWS = {
+    "data": {"from": WINDOWS, "filterBy": f"${EVERYTHING}"}, "x1": "since_start_s", "x2": "until_s",
+}  # fmt: skip
 _STEP_ROWS = {"from": STEPS, "filterBy": "$time"}
+_COLLECTIVE_ROWS = {"from": COLLECTIVES, "filterBy": "$time"}
+_KINDS = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
 
 # The browser's own tooltip: Plot's would take the click.
 _BYTES = {"title": {"sql": "format('{:,} B', sum(wire_bytes)::BIGINT)"}}
 
 _LEGEND_OF_MATRIX = {"legend": "color", "for": "matrix", "label": "wire bytes (B)", "width": 300, "marginLeft": 90}
+
+
+_LEGEND_OF_KINDS = {"legend": "color", "for": "collectives"}
 
 
 def _legend(contents: Contents) -> list[dict[str, Any]]:

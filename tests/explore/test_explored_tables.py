@@ -69,6 +69,32 @@ def test_a_window_suits_the_longest_run(made: Made) -> None:
     assert contents.window_ms >= 1
 
 
+def test_collectives_are_those_of_the_queries_and_each_group_has_a_track(made: Made, sample_dataset: Dataset) -> None:
+    dataset, contents = made(ONE)
+    shown = rows(dataset, "SELECT step, position, since_start_s, kind, track FROM explored_collectives ORDER BY 1, 2")
+    expected = sample_dataset.sql(
+        "SELECT DISTINCT step, position, (t.start_ns - first_ns) / 1e9, kind FROM collective_times AS t "
+        "JOIN collectives USING (run_id, job, position) JOIN run_spans USING (run_id) "
+        f"WHERE run_id = '{ONE}' ORDER BY 1, 2"
+    ).rows()
+    assert [row[:4] for row in shown] == expected != []
+    assert {row[4] for row in shown} == {"job 0 group 0 (4 hosts)"}
+    assert (contents.collectives, contents.tracks) == (len(shown), 1)
+    found = page.collective_rows(dataset.connection.table("explored_collectives")).fetchall()
+    kinds = {row[1:4:2] for row in shown}
+    assert [(position, kind) for _, position, kind, *_ in found] == sorted(kinds)
+    assert sum(times for _, _, _, times, *_ in found) == len(shown)
+
+
+def test_runs_are_drawn_beside_each_other_and_hosts_of_one_run_are_added(made: Made) -> None:
+    def marks(*runs: str) -> list[tuple[str, str]]:
+        chart = next(plots(page.spec(made(*runs)[1])))
+        return [(mark["mark"], "y" if "y" in mark else "y2") for mark in chart["plot"] if "mark" in mark]
+
+    assert marks(ONE) == [("rectY", "y")]  # Mosaic adds what has the same x
+    assert marks(ONE, TWO) == [("rectY", "y2"), ("ruleY", "y")]
+
+
 @pytest.mark.long
 def test_of_a_single_run_a_colour_is_a_host_of_windows_and_steps(made: Made) -> None:
     _, contents = made(ONE)
@@ -121,10 +147,12 @@ def test_the_charts_name_columns_of_the_tables(steps: int, made: Made) -> None:
     columns = "SELECT column_name FROM duckdb_columns() WHERE table_name LIKE 'explored%'"
     known = {name for (name,) in rows(dataset, columns)}
     marks = [mark for chart in plots(spec) for mark in chart["plot"] if "mark" in mark]
-    assert len(marks) == 5
+    assert len(marks) == 8
     for mark in marks:
         named = [
-            mark[channel] for channel in ("x", "x1", "x2", "y", "y1", "y2", "z", "fill", "stroke") if channel in mark
+            mark[channel]
+            for channel in ("x", "x1", "x2", "y", "y1", "y2", "z", "fill", "stroke", "text")
+            if channel in mark
         ]
         assert {next(iter(name.values())) if isinstance(name, dict) else name for name in named} <= known
 
