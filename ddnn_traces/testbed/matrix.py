@@ -165,7 +165,7 @@ class Run:
     """One run: jobs on the same hosts, their links, and the capture.
 
     A run that has not ended after timeout_s is rejected; one that has not after time_limit_s did not finish, which is a
-    result.
+    result. measure: whether its links are measured before and after the training.
     """
 
     name: str
@@ -180,6 +180,7 @@ class Run:
     fault: Fault | None = None
     timeout_s: float = 300.0
     time_limit_s: float | None = None
+    measure: bool = True
 
     def folder_of(self, job: Job) -> str:
         """Where in the run's folder the files of a job's program are: of the first one at the top."""
@@ -242,7 +243,8 @@ _TABLES: dict[str, Any] = {"link": Link, "capture": Capturing, "tolerance": Tole
 _JOB_KEYS = {name: kind for name, kind in Job.__annotations__.items() if name not in ("name", "profile")}
 _RUN_KEYS = {
     **_JOB_KEYS, "name": "str", "jobs": "list", "workers": "int", "servers": "int", "timeout_s": "float",
-    "time_limit_s": "float", "variant": "str", "repeat": "int", **dict.fromkeys((*_TABLES, "fault"), "table"),
+    "time_limit_s": "float", "measure": "bool", "variant": "str", "repeat": "int",
+    **dict.fromkeys((*_TABLES, "fault"), "table"),
 }  # fmt: skip
 _NOT_EXPANDED = ("jobs", "trace")
 #: What PyTorch records of a run beside the captures.
@@ -337,7 +339,7 @@ def _run(where: str, cells: Mapping[str, Any], repetition: str) -> Run:
     jobs = _jobs(where, cells)
     values = {
         key: _typed(where, key, cells[key], _RUN_KEYS[key])
-        for key in ("workers", "servers", "timeout_s", "time_limit_s")
+        for key in ("workers", "servers", "timeout_s", "time_limit_s", "measure")
         if key in cells
     }
     values.setdefault("servers", max(0, *(job.kind.servers for job in jobs)))

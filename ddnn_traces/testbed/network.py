@@ -69,7 +69,8 @@ def namespaces(run: Run, folder: Path, python: str) -> Iterator[list[Host]]:
             call("ip", "-n", name, "link", "set", "lo", "up")
             # neighbour discovery would be in the captures
             call("ip", "netns", "exec", name, "sysctl", "-q", "-w", "net.ipv6.conf.all.disable_ipv6=1")
-        call("ip", "-n", SWITCH, "link", "add", "bridge", "type", "bridge", module="bridge")
+        # with snooping the bridge joins a group, and its reports would be in the captures
+        call("ip", "-n", SWITCH, "link", "add", "bridge", "type", "bridge", "mcast_snooping", "0", module="bridge")
         call("ip", "-n", SWITCH, "link", "set", "bridge", "up")
         hosts = [_host(label, number, folder, python) for number, label in enumerate((*run.labels, *run.bystanders))]
         yield hosts

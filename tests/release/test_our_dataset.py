@@ -98,6 +98,7 @@ def test_the_plainest_calls_read_it(runs: pl.DataFrame, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(2400)  # 165 s of CPU time: on a busy machine more than the 600 s of a test
 def test_captures_give_the_release_again_and_the_release_the_page() -> None:
     """Each table to the byte; the release is verified; the page and its figures are what it gives."""
     script = REPOSITORY / "docs" / "our_dataset.py"

@@ -28,7 +28,7 @@ DEFAULTS = f"""
 [defaults]
 steps = {STEPS}
 workers = 3
-tolerance = {{ rate_pct = 100, delay_ms = 1000 }}
+measure = false
 """
 WITH_TORCH = """
 [[runs]]

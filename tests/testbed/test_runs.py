@@ -25,7 +25,7 @@ MATRIX = """
 program = "star"
 workers = 3
 steps = 10
-tolerance = { rate_pct = 100, delay_ms = 1000 }
+measure = false
 [[runs]]
 [[runs]]
 capture = { direction = "both", offload = false, compress = false, snaplen = 80 }
@@ -88,6 +88,11 @@ def test_the_counts_in_run_toml_are_those_of_the_files(captures: Path, dataset: 
         rows = dataset.sql(f"SELECT capture_id, records FROM captures WHERE run_id = '{run}'").rows()
         records = {Path(capture).name.split("-tcpdump")[0]: count for capture, count in rows}
         assert {label: count["captured"] for label, count in counts.items()} == records
+
+
+def test_links_are_not_measured_where_the_matrix_says_so(captures: Path) -> None:
+    link = tomllib.loads((captures / PLAIN / "run.toml").read_text())["origin"]["link"]
+    assert (link["measured_before"], link["measured_after"]) == ([], [])
 
 
 def test_frames_are_as_asked_for(dataset: Dataset) -> None:

@@ -33,7 +33,9 @@ _GRID_ERROR_NS = 2.0 * _MS
 #: The search over all lags takes at most this many consecutive steps and, if 24 steps fit into it, this much time.
 _SEARCH_STEPS, _SEARCH_LEAST, _SEARCH_NS = 256, 24, 40_000 * _MS
 _SEARCH_BIN_NS, _SEARCH_BINS = 2 * _MS, 1 << 23
-_CANDIDATES = 60
+_CANDIDATES, _LEAST_HITS = 60, 3
+#: Up to so many pairs of an end and a pause a bin, to count them takes less time than a Fourier transform.
+_PAIRS_A_BIN = 4
 #: Share of steps whose end no pause follows, and what one outside the capture costs, in nats, at most in all.
 _UNMATCHED, _OUTSIDE, _OUTSIDE_MOST = 0.15, 0.5, 5.0
 #: Scales tried for the time from the last packet to the end of its step.
@@ -355,22 +357,28 @@ def _candidates(ends: FloatArray, pauses: FloatArray, drifts: FloatArray, width:
     first = pauses[0] - ends[-1] * (1 + _MAX_DRIFT) - 2 * width
     size = int((pauses[-1] - pauses[0] + (ends[-1] - ends[0]) * (1 + 2 * _MAX_DRIFT)) / width) + 8
     size = 1 << (size - 1).bit_length()
-    spectrum = np.fft.rfft(np.bincount(((pauses - pauses[0]) / width).astype(np.int64), minlength=size))
-    best = np.zeros(size)
+    at = ((pauses - pauses[0]) / width).astype(np.int64)
+    best = np.zeros(size, np.int64)
     for drift in drifts:
         backwards = (ends[-1] * (1 + drift) - ends * (1 + drift)) / width
-        train = np.fft.rfft(np.bincount(backwards.astype(np.int64), minlength=size))
-        hits = np.fft.irfft(spectrum * train, size)
-        hits += np.roll(hits, 1) + np.roll(hits, -1)
-        np.maximum(best, hits, out=best)
+        hits = _pairs_by_sum(at, backwards.astype(np.int64), size)
+        np.maximum(best, hits + np.roll(hits, 1) + np.roll(hits, -1), out=best)
     found = []
     for _ in range(_CANDIDATES):
         peak = int(np.argmax(best))
-        if best[peak] < 2.5:
+        if best[peak] < _LEAST_HITS:
             break
         found.append(float(first + 2 * width + ends[-1] * _MAX_DRIFT + peak * width))
         best[max(0, peak - 2) : peak + 3] = 0
     return found
+
+
+def _pairs_by_sum(one: Int64Array, other: Int64Array, size: int) -> Int64Array:
+    """How many pairs of numbers, one of each, have each sum below `size`; by a Fourier transform where it is faster."""
+    if one.size * other.size <= _PAIRS_A_BIN * size:
+        return np.bincount(np.add.outer(one, other).ravel(), minlength=size)
+    spectrum = np.fft.rfft(np.bincount(one, minlength=size)) * np.fft.rfft(np.bincount(other, minlength=size))
+    return np.rint(np.fft.irfft(spectrum, size)).astype(np.int64)
 
 
 def _nats_of_cell(rate: float) -> FloatArray:

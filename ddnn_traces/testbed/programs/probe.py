@@ -36,6 +36,8 @@ _BUFFER = 8 << 20
 ECHOES, ECHO_GAP_S = 60, 0.004
 DATAGRAMS, DATAGRAM_GAP_S = 2000, 0.0002
 RATE_S, RATE_WARM_S = 0.5, 0.15
+#: After the last datagram was sent: what arrives later is counted as lost, and no link is so slow.
+LATE_S = 0.3
 #: Seconds that the last datagram may take, one way.
 PATIENCE_S = 3.0
 _Z = 3.8906  # of a two-sided interval of 99.99%: a run compares some 16 of them
@@ -164,8 +166,13 @@ class Client:
     def lost_there(self) -> int:
         """Of DATAGRAMS datagrams to the server, how many did not arrive."""
         _send_paced(lambda number: self._send(COUNT, number), DATAGRAMS)
-        time.sleep(0.3)  # those on their way; what arrives later is counted as lost, and no link is so slow
-        return DATAGRAMS - int(self.result()["datagrams"])
+        end = time.monotonic() + LATE_S
+        while True:
+            is_last = time.monotonic() >= end
+            lost = DATAGRAMS - int(self.result()["datagrams"])
+            if is_last or not lost:
+                return lost
+            time.sleep(LATE_S / 10)
 
     def lost_back(self) -> int:
         """Of DATAGRAMS datagrams from the server, how many did not arrive."""
@@ -177,7 +184,9 @@ class Client:
             if (data := self._received(1.5)) and data[:1] == COUNT:
                 seen.add(_HEAD.unpack_from(data)[2])
                 break
-        while data := self._received(0.5 if seen else asked + PATIENCE_S - time.monotonic()):
+        while len(seen) < DATAGRAMS and (
+            data := self._received(0.5 if seen else asked + PATIENCE_S - time.monotonic())
+        ):
             if data[:1] == COUNT:
                 seen.add(_HEAD.unpack_from(data)[2])
         return DATAGRAMS - len(seen)
