@@ -34,19 +34,24 @@ def ring_flows() -> np.ndarray:
     return np.array([(hosts[a], hosts[b], p, q) for a, b, p, q in ring + answers + side], np.uint32)
 
 
-def shuffled_flows(count: int, rng: np.random.Generator) -> np.ndarray:
-    """`count` different five-tuples among many hosts."""
-    number = np.arange(count, dtype=np.uint32)
+def shuffled_flows(count: int, rng: np.random.Generator, answered: bool) -> np.ndarray:
+    """`count` different five-tuples among many hosts. answered: half of them are the others with the ends exchanged."""
+    number = np.arange(count, dtype=np.uint32) // (2 if answered else 1)
     src = (10 << 24) | (number % 250 + 1)
     dst = (10 << 24) | (1 << 16) | (number // 250 % 250 + 1)
     flows = np.stack([src, dst, 1024 + number // 62500, np.full(count, 2222, np.uint32)], axis=1)
+    if answered:
+        flows[1::2] = flows[1::2][:, [1, 0, 3, 2]]
     return rng.permutation(flows)
 
 
-def write(path: Path, packets: int, flow_count: int = 24) -> None:
-    """Write a pcap of that many packets; flow_count other than 24: that many flows, drawn at random."""
+def write(path: Path, packets: int, flow_count: int = 24, answered: bool = False) -> None:
+    """Write a pcap of that many packets; flow_count other than 24: that many flows, drawn at random.
+
+    answered: as of shuffled_flows.
+    """
     rng = np.random.default_rng(1)
-    flows = ring_flows() if flow_count == 24 else shuffled_flows(flow_count, rng)
+    flows = ring_flows() if flow_count == 24 else shuffled_flows(flow_count, rng, answered)
     sent = np.zeros(len(flows), np.int64)  # payload so far: the next sequence number
     with path.open("wb") as file:
         file.write(pcap_header(SNAPLEN, 1, nanoseconds=False))
@@ -103,5 +108,6 @@ if __name__ == "__main__":
     parser.add_argument("path", type=Path)
     parser.add_argument("--packets", type=int, default=20_000_000)
     parser.add_argument("--flows", type=int, default=24)
+    parser.add_argument("--answered", action="store_true", help="flows drawn at random in both directions")
     arguments = parser.parse_args()
-    write(arguments.path, arguments.packets, arguments.flows)
+    write(arguments.path, arguments.packets, arguments.flows, arguments.answered)

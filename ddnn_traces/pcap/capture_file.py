@@ -21,7 +21,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Semaphore, Thread
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO, Generic, Self, TypeVar
 
 from ddnn_traces.capture_format import PCAP_HEADER_BYTES, PCAP_MAGICS, PCAPNG
 from ddnn_traces.errors import UsageError
@@ -32,8 +32,9 @@ from ddnn_traces.store import hashes
 
 #: Bytes of the file that are read at once: fastest for a plain file here.
 BLOCK_BYTES = 1 << 22
-#: About the size of decompressed blocks, and how many of them may wait for the reader.
+#: About the size of decompressed blocks.
 OUTPUT_BYTES = 1 << 20
+#: Blocks that a thread may be ahead of the reader, with the one that he has.
 BLOCKS_AHEAD = 3
 _SNIFFED_BYTES = 4096
 #: In this many bytes every format has a complete block (lz4's are the largest), so that something comes out.
@@ -41,6 +42,8 @@ _START_BYTES = 5 << 20
 
 _MAJOR = 2  # of the version; libpcap refuses all others but 543.0 of DG/UX, whose two lengths are exchanged
 _KUZNETZOV = (b"\x34\xcd\xb2\xa1", b"\xa1\xb2\xcd\x34")
+
+_Block = TypeVar("_Block", bytes, memoryview)
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,8 @@ class CaptureFile:
     `file_bytes` is the file's size, for standard input 0 until all is read. After the last block: `raw_bytes` is what
     has been read of the file, `compression` the name of a format or empty, `damage` states the damage of the
     compressed stream (None: none), `truncated` whether it only ends early, and `digests` has the hash of the file as
-    it lies on disk, by `hash`, one of store.hashes.CHOICES; with `own_thread` in a thread of its own.
+    it lies on disk, by `hash`, one of store.hashes.CHOICES. With `own_thread` another thread
+    hashes; without a hash, it reads ahead.
     `progress` is called, in the reader's thread, with the number of bytes of the file read since the last call.
     Raises OSError, and UsageError where standard input cannot be one.
     """
@@ -138,9 +142,13 @@ class CaptureFile:
         self._algorithm = hash
         self._hash = None if hash == hashes.NONE else hashes.hasher(hash)
         # On one core the blocks are hashed where they are read, while they are in its cache.
-        self._hasher = ThreadPoolExecutor(1, thread_name_prefix="hash") if own_thread else None
+        self._hasher = ThreadPoolExecutor(1, thread_name_prefix="hash") if own_thread and self._hash else None
         self._hashed: list[Future[object]] = []
-        self._ahead: _Ahead | None = None
+        # A thread that reads and hashes is slower than one that hashes. A named pipe has no size: nothing would end a
+        # thread that waits for it.
+        is_long = self._stdin is not None or self.file_bytes > BLOCK_BYTES
+        self._reads_ahead = own_thread and is_long and not self._hash
+        self._ahead: list[_Ahead[bytes] | _Ahead[memoryview]] = []  # each takes from the one before
         self._stopped = False
 
     def __enter__(self) -> Self:
@@ -155,12 +163,12 @@ class CaptureFile:
             self._stdin.close()
 
     def _stop(self) -> None:
-        """End the thread that decompresses, whatever it waits for."""
+        """End the threads, whatever they wait for."""
         self._stopped = True
         if self._stdin:
             self._stdin.interrupt()
-        if self._ahead:
-            self._ahead.stop()
+        for ahead in self._ahead:
+            ahead.stop()
 
     @property
     def digests(self) -> dict[str, str]:
@@ -171,6 +179,8 @@ class CaptureFile:
     def blocks(self) -> Iterator[memoryview]:
         """Decompressed bytes of the file in blocks. A block is overwritten when the one after next is requested."""
         raw = self._raw_blocks()
+        if self._reads_ahead:
+            raw = self._made_ahead(raw, "read")
         first = next(raw, memoryview(b""))
         kind = compression_of(bytes(first[:_SNIFFED_BYTES]))
         blocks = itertools.chain([first], raw)
@@ -182,17 +192,18 @@ class CaptureFile:
             self.file_bytes = self.raw_bytes
 
     def _raw_blocks(self) -> Iterator[memoryview]:
-        buffers = [page_aligned(BLOCK_BYTES), page_aligned(BLOCK_BYTES)]
-        while True:
+        """Blocks of the file as it is."""
+        # those ahead, the one that is being read, and the reader's last one
+        count = BLOCKS_AHEAD + 2 if self._reads_ahead else 2
+        for buffer in itertools.cycle([page_aligned(BLOCK_BYTES) for _ in range(count)]):
             self._wait_for_hash(1)  # the buffer to be filled has been hashed, the other may still be
-            view = memoryview(buffers[0])
+            view = memoryview(buffer)
             size = self._fill(view)
             if not size:
                 return
             self.raw_bytes += size
             self._take(view[:size])
             yield view[:size]
-            buffers.reverse()
 
     def _fill(self, view: memoryview) -> int:
         """Read until the buffer is full or the file at its end; a pipe gives little at a time."""
@@ -214,6 +225,11 @@ class CaptureFile:
         while len(self._hashed) > pending:
             self._hashed.pop(0).result()
 
+    def _made_ahead(self, blocks: Iterator[_Block], name: str) -> Iterator[_Block]:
+        ahead = _Ahead(blocks, name)
+        self._ahead.append(ahead)
+        return iter(ahead)
+
     def _report_progress(self) -> None:
         read = self.raw_bytes
         if read > self._reported:
@@ -225,9 +241,9 @@ class CaptureFile:
         self.compression = kind.name
         size = min(BLOCK_BYTES, OUTPUT_BYTES)
         stream = Decompression(kind, raw, size, None if self._stdin else self._again)
-        self._ahead = _Ahead(itertools.chain(_joined(stream.pieces(), size), _exhausted(raw)))
+        blocks = itertools.chain(_joined(stream.pieces(), size), _exhausted(raw))
         try:
-            for block in self._ahead:
+            for block in self._made_ahead(blocks, "decompress"):
                 yield memoryview(block)
         finally:
             self._stop()
@@ -242,20 +258,20 @@ class CaptureFile:
                 yield block
 
 
-class _Ahead:
+class _Ahead(Generic[_Block]):
     """The items of an iterator, made in a thread of its own, up to BLOCKS_AHEAD before they are requested.
 
     The iterator's exception is raised where its blocks are taken. `stop` must be called in the end.
     """
 
-    def __init__(self, blocks: Iterator[bytes]) -> None:
+    def __init__(self, blocks: Iterator[_Block], name: str) -> None:
         self._space = Semaphore(BLOCKS_AHEAD)
-        self._made: SimpleQueue[bytes | BaseException | None] = SimpleQueue()
+        self._made: SimpleQueue[_Block | BaseException | None] = SimpleQueue()
         self._stopped = False
-        self._thread = Thread(target=self._make, args=(blocks,), name="decompress", daemon=True)
+        self._thread = Thread(target=self._make, args=(blocks,), name=name, daemon=True)
         self._thread.start()
 
-    def _make(self, blocks: Iterator[bytes]) -> None:
+    def _make(self, blocks: Iterator[_Block]) -> None:
         end: BaseException | None = None
         try:
             for block in blocks:
@@ -267,12 +283,12 @@ class _Ahead:
             end = error
         self._made.put(end)
 
-    def __iter__(self) -> Iterator[bytes]:
-        while isinstance(block := self._made.get(), bytes):
+    def __iter__(self) -> Iterator[_Block]:
+        while (block := self._made.get()) is not None:
+            if isinstance(block, BaseException):
+                raise block
             yield block
             self._space.release()
-        if block is not None:
-            raise block
 
     def stop(self) -> None:
         """End the thread as soon as it waits for space or for input, and wait for its end."""

@@ -17,7 +17,6 @@ from ddnn_traces.pcap.compiled.scan import Framing
 from ddnn_traces.pcap.records import pcap_framing, reader_of, split_header
 from ddnn_traces.pcap.scanner import Scanner
 from ddnn_traces.pcap.streams import opened
-from ddnn_traces.store import hashes
 
 NAME = "numba"
 _ANY_HEADER = PcapHeader("<", 1, 65535, 1)
@@ -65,9 +64,9 @@ def is_cut(path: Path, options: ReadOptions, least: float) -> bool:
 
 
 def _has_readers(options: ReadOptions) -> bool:
-    """Whether there is a pool, or threads enough: with two, one that reads and one that hashes are as fast, and read
-    the file once."""
-    return options.pool is not None or options.jobs >= (2 if options.hash == hashes.NONE else 3)
+    """Whether there is a pool, or threads enough: with two, one that hashes, or reads ahead of the packet loop, is
+    faster, and the file is read once."""
+    return options.pool is not None or options.jobs > 2
 
 
 def _is_large(path: Path, options: ReadOptions) -> bool:

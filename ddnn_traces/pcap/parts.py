@@ -23,7 +23,7 @@ import numpy as np
 from ddnn_traces.capture_format import PCAP_HEADER_BYTES
 from ddnn_traces.pcap.capture_facts import Answer, Int64Array, Pool, ReadOptions, ignore_progress
 from ddnn_traces.pcap.capture_file import page_aligned
-from ddnn_traces.pcap.compiled.flow_table import State
+from ddnn_traces.pcap.compiled.flow_table import FAR_FUTURE, State
 from ddnn_traces.pcap.compiled.join import find_record
 from ddnn_traces.pcap.compiled.scan import Framing
 from ddnn_traces.pcap.records import RecordReader, reader_of
@@ -40,6 +40,8 @@ BLOCK_BYTES = 1 << 20
 DESCRIPTIONS_BYTES = 1 << 16
 #: With more flows than this, one pass is faster in threads, and does not need their table several times.
 MOST_FLOWS = 1 << 14
+#: When so many more parts had to be read again than fitted, one pass is faster.
+MOST_READ_AGAIN = 4
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -49,8 +51,8 @@ _Result = TypeVar("_Result")
 class PartTask:
     """The records of a capture that begin in [start, stop), bytes of the file. Can be pickled.
 
-    start is the first record's offset for PCAP_HEADER_BYTES, else that of a cut. framing, interfaces: as of a Scanner.
-    options: without progress and pool.
+    start is the first record's offset for PCAP_HEADER_BYTES, else that of a cut. framing, interfaces, sample_limit: as
+    of a Scanner. options: without progress and pool.
     """
 
     path: Path
@@ -59,6 +61,7 @@ class PartTask:
     options: ReadOptions
     start: int
     stop: int
+    sample_limit: int = int(FAR_FUTURE)
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,7 @@ def read_part(task: PartTask) -> Part:
     """Read a part. Raises OSError, StorageError."""
     scanner = Scanner(task.framing, task.options, None, None)
     scanner.interfaces = task.interfaces.copy()  # from another process it is read-only, which is another type
+    scanner.sample_limit = task.sample_limit
     reader = RecordReader(scanner, 0, task.stop)
     blocks = _blocks(task.path, task.start, task.stop)
     first = next(blocks, memoryview(b""))
@@ -113,7 +117,7 @@ class Threads:
     def __init__(self, jobs: int) -> None:
         self.most_flows, self.part_bytes = MOST_FLOWS, PART_BYTES
         self.ahead = jobs + 1
-        self._threads = ThreadPoolExecutor(jobs + 1, "part")  # one hashes
+        self._threads = ThreadPoolExecutor(jobs, "part")  # one of them hashes first
 
     def __enter__(self) -> Self:
         return self
@@ -136,6 +140,7 @@ class PartsReader:
         self._path, self._size, self._whole, self._pool = path, size, whole, pool
         self._options = options
         self._progress = options.progress
+        self._fitting = self._read_again = 0  # parts
 
     def read(self) -> None:
         """Read all. `reader` has the position and damage as after one pass."""
@@ -151,10 +156,11 @@ class PartsReader:
 
     @property
     def _goes_on(self) -> bool:
-        return self._whole.flows <= self._pool.most_flows and not self.reader.damage
+        is_worth_it = self._read_again - self._fitting < MOST_READ_AGAIN and self._whole.flows <= self._pool.most_flows
+        return is_worth_it and not self.reader.damage
 
     def _read_parts(self, begin: int) -> None:
-        """All parts from this offset on, as long as there are few flows."""
+        """All parts from this offset on, as long as there are few flows and most parts fit."""
         starts = iter(range(begin, self._size, self._pool.part_bytes))
         running: deque[tuple[PartTask, Answer[Part]]] = deque()
 
@@ -173,7 +179,8 @@ class PartsReader:
     def _task(self, start: int) -> PartTask:
         options = replace(self._options, progress=ignore_progress, pool=None)
         begin, stop = max(start, PCAP_HEADER_BYTES), min(start + self._pool.part_bytes, self._size)
-        return PartTask(self._path, self._whole.framing, self._whole.interfaces, options, begin, stop)
+        whole = self._whole
+        return PartTask(self._path, whole.framing, whole.interfaces, options, begin, stop, whole.sample_limit)
 
     def _append(self, part: Part, task: PartTask) -> None:
         """Append a part to the whole, and read in its place what does not fit there, or was not read."""
@@ -183,6 +190,9 @@ class PartsReader:
         if part.begin == position and self._is_described(task) and self._whole.join(part.tables):
             self.reader.position, self.reader.damage = part.end, part.damage
             self._progress(self.reader.position - position, self._whole.records - records)
+            self._fitting += 1
+        else:
+            self._read_again += 1
         if not self.reader.damage:
             self._read_in_one_pass(task.stop)
 

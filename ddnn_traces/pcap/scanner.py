@@ -100,6 +100,15 @@ class Scanner:
         """Flows found so far."""
         return int(self._state.total[table.FLOW_COUNT])
 
+    @property
+    def sample_limit(self) -> int:
+        """Highest identity of a segment that is a sample; it only ever decreases."""
+        return int(self._state.total[table.SAMPLE_LIMIT])
+
+    @sample_limit.setter
+    def sample_limit(self, limit: int) -> None:
+        self._state.total[table.SAMPLE_LIMIT] = limit
+
     def _make_space(self, flows: int = 0) -> None:
         """Make space for the rows that one packet may add at most, and for `flows` more."""
         state, total = self._state, self._state.total
@@ -390,7 +399,9 @@ def _grown(
 
 
 def _doubled(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return np.concatenate([rows, np.zeros_like(rows)])
+    doubled = np.zeros((2 * len(rows), *rows.shape[1:]), rows.dtype)  # pages that are not used yet take no memory
+    doubled[: len(rows)] = rows
+    return doubled
 
 
 def _nullable(values: Int64Array, known: npt.NDArray[np.bool_]) -> pa.Array:
@@ -408,10 +419,15 @@ def _five_tuples(keys: npt.NDArray[np.uint64]) -> dict[str, Any]:
 def _addresses(version: npt.NDArray[np.uint64], words: npt.NDArray[np.uint64]) -> pa.Array:
     """Text form of addresses: IPv4 dotted, IPv6 as in RFC 5952. words: (n, 2), high and low."""
     # An object for each row of many flows would take more memory than their table.
-    different, rows = np.unique(np.column_stack([version, words]), axis=0, return_inverse=True)
+    codes = np.zeros(len(words), np.int64)
+    for column in (version, *words.T):  # one by one: rows as keys take ten times as long to sort
+        if (column != column[:1]).any():
+            values, numbers = np.unique(column, return_inverse=True)
+            codes = codes * len(values) + numbers
+    _, first, rows = np.unique(codes, return_index=True, return_inverse=True)
     texts = [
         str(ipaddress.IPv4Address(low) if kind == 4 else ipaddress.IPv6Address((high << 64) | low))
-        for kind, high, low in different.tolist()
+        for kind, high, low in np.column_stack([version[first], words[first]]).tolist()
     ]
     # Not by take() of an Arrow array: it imports pyarrow.compute, which takes a while.
-    return pa.array(np.array(texts, object)[rows.reshape(-1)], pa.string())
+    return pa.array(np.array(texts, object)[rows], pa.string())

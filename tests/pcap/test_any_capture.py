@@ -456,8 +456,24 @@ MIDDLES = {
 }
 
 
+@pytest.fixture
+def joined(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each part that is joined whether it fits."""
+    found: list[bool] = []
+    join = Scanner.join
+
+    def noted(whole: Scanner, part: State) -> bool:
+        found.append(join(whole, part))
+        return found[-1]
+
+    monkeypatch.setattr(Scanner, "join", noted)
+    return found
+
+
 @pytest.mark.parametrize("middle", MIDDLES)
-def test_most_of_a_pcapng_is_read_in_parts(middle: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_most_of_a_pcapng_is_read_in_parts(
+    middle: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, joined: list[bool]
+) -> None:
     """What is in the middle costs only the parts near it, and changes nothing."""
     first, second = p.Section("<"), p.Section(">" if middle == "other section" else "<")
     data = first.begin() + first.interface(p.ETHERNET, 0, 6)
@@ -467,14 +483,34 @@ def test_most_of_a_pcapng_is_read_in_parts(middle: str, tmp_path: Path, monkeypa
     path = tmp_path / "capture"
     path.write_bytes(data)
     one = all_facts(path, 1, want_packets=False)
-    joined: list[bool] = []
-    join = Scanner.join
-
-    def noted(whole: Scanner, part: State) -> bool:
-        joined.append(join(whole, part))
-        return joined[-1]
-
-    monkeypatch.setattr(Scanner, "join", noted)
     set_sizes(monkeypatch, {"chunk": 8000, "descriptions": 1000})
     assert all_facts(path, 1, want_packets=False, pool=OtherMachine()) == one
     assert sum(joined) > (len(data) // 8000 - 5 if middle != "damage" else len(data) // 16000 - 2)
+
+
+@pytest.mark.parametrize(("captured", "original"), [(175, 154), (154, 1514)])
+def test_records_of_one_length_are_read_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, joined: list[bool], captured: int, original: int
+) -> None:
+    """More captured than there was; and 154 bytes, of which headers make a chain one byte too early, too."""
+    path = tmp_path / "capture"
+    frames = (train_frame(at, 0, "").ljust(captured, b"\0") for at in range(1000))
+    data = p.pcap([p.Record(T0 + 1000 * at, frame, original) for at, frame in enumerate(frames)])
+    path.write_bytes(data)
+    one = all_facts(path, 1, want_packets=False)
+    set_sizes(monkeypatch, {"chunk": 8000})
+    assert all_facts(path, 1, want_packets=False, pool=OtherMachine()) == one
+    assert sum(joined) == -(-len(data) // 8000)
+
+
+def test_parts_that_do_not_fit_end_the_reading_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, joined: list[bool]
+) -> None:
+    """Every part has a fragment."""
+    path = tmp_path / "capture"
+    made = [train_frame(at, 0, "fragment" if at % 20 == 0 else "") for at in range(1000)]
+    path.write_bytes(p.pcap([p.Record(T0 + 1000 * at, frame) for at, frame in enumerate(made)]))
+    one = all_facts(path, 1, want_packets=False)
+    set_sizes(monkeypatch, {"chunk": 8000})
+    assert all_facts(path, 1, want_packets=False, pool=OtherMachine()) == one
+    assert joined == [False] * parts.MOST_READ_AGAIN

@@ -281,7 +281,7 @@ def test_without_hashing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("own_thread", [False, True])
-@pytest.mark.parametrize("algorithm", ["blake3", "sha256"])
+@pytest.mark.parametrize("algorithm", hashes.CHOICES)
 @pytest.mark.parametrize("content", [b"", PCAP * 3, GZIP], ids=["empty", "plain", "gzip"])
 def test_digest_is_that_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, algorithm: str, own_thread: bool
@@ -291,13 +291,20 @@ def test_digest_is_that_of_the_file(
     path = tmp_path / "capture"
     path.write_bytes(content)
     with CaptureFile(path, hash=algorithm, own_thread=own_thread) as file:
-        for _ in file.blocks():
-            pass
-        truth = {"blake3": blake3, "sha256": hashlib.sha256}[algorithm](content)
-        assert file.digests == {algorithm: truth.hexdigest()} == hashes.digests_of(path, algorithm)
+        held, copy, got = memoryview(b""), b"", b""
+        for block in file.blocks():
+            assert held == copy  # the block before is still there
+            held, copy = block, bytes(block)
+            got += copy
+        assert got == (PCAP if content == GZIP else content)
+        truths = {
+            name: make(content).hexdigest() for name, make in {"blake3": blake3, "sha256": hashlib.sha256}.items()
+        }
+        expected = {name: truth for name, truth in truths.items() if name == algorithm}
+        assert file.digests == expected == hashes.digests_of(path, algorithm)
 
 
-# --- the thread that decompresses
+# --- the threads that read ahead and decompress
 
 
 @pytest.fixture
@@ -328,14 +335,30 @@ def test_reader_stops_early(long_file: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_thread_left")
-def test_reader_fails(long_file: Path) -> None:
-    with pytest.raises(ZeroDivisionError), CaptureFile(long_file) as file:
+@pytest.mark.parametrize("wanted", [0, 1, 5])
+def test_thread_that_reads_ends_early(tmp_path: Path, wanted: int) -> None:
+    path = tmp_path / "long"
+    path.write_bytes(PCAP * 20)
+    with CaptureFile(path, hash="none", own_thread=True) as file:
+        blocks = file.blocks()
+        got = b"".join(bytes(next(blocks)) for _ in range(wanted))
+    assert got == (PCAP * 20)[: wanted * 4099]
+    assert file.raw_bytes <= (wanted + capture_file.BLOCKS_AHEAD + 1) * 4099
+
+
+@pytest.mark.usefixtures("no_thread_left")
+@pytest.mark.parametrize("own_thread", [False, True])
+def test_reader_fails(long_file: Path, own_thread: bool) -> None:
+    with pytest.raises(ZeroDivisionError), CaptureFile(long_file, own_thread=own_thread) as file:
         for block in file.blocks():
             assert block[0] / 0
 
 
 @pytest.mark.usefixtures("no_thread_left")
-def test_error_of_the_thread_reaches_the_reader(long_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("own_thread", [False, True])
+def test_error_of_the_thread_reaches_the_reader(
+    long_file: Path, monkeypatch: pytest.MonkeyPatch, own_thread: bool
+) -> None:
     fill, calls = CaptureFile._fill, []
 
     def failing(self: CaptureFile, view: memoryview) -> int:
@@ -346,10 +369,13 @@ def test_error_of_the_thread_reaches_the_reader(long_file: Path, monkeypatch: py
 
     monkeypatch.setattr(CaptureFile, "_fill", failing)
     got = b""
-    with CaptureFile(long_file) as file, pytest.raises(OSError, match="Input/output error"):
+    with (
+        CaptureFile(long_file, hash="none", own_thread=own_thread) as file,
+        pytest.raises(OSError, match="Input/output error"),
+    ):
         for block in file.blocks():
             got += bytes(block)
-    assert calls[1:] == ["decompress"] * 3
+    assert calls[1:] == ["read" if own_thread else "decompress"] * 3
     assert (PCAP * 20).startswith(got)
 
 
@@ -364,7 +390,7 @@ def test_thread_waits_for_a_slow_reader() -> None:
             yield bytes([number])
         finished.set()
 
-    ahead = capture_file._Ahead(blocks())
+    ahead = capture_file._Ahead(blocks(), "made")
     taken = iter(ahead)
     assert next(taken) == b"\0"
     assert not finished.wait(0.2)

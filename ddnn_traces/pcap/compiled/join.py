@@ -228,18 +228,21 @@ def find_record(buf, size, framing, interfaces):
     """Offset from which on records follow each other, as a guess; -1 where none was found.
 
     framing, interfaces: as of scan(). A guess is good when a chain of sane records begins there, and so of blocks of a
-    pcapng. Whether it was right shows when the records before it end there.
+    pcapng. Whether it was right shows when the records before it end there. Of several within one header the longest
+    chain is taken: where all records are of 256 bytes, their headers read one byte too early make a chain, too.
     """
+    found, most = -1, 0
     from_here = 0
-    while from_here + 16 <= size:
+    while from_here + 16 <= size and (found < 0 or from_here < found + 16):
         if framing.is_pcapng:
             links, to_end = _packet_blocks(buf, from_here, size, framing.big_endian, interfaces)
         else:
             links, to_end = _records(buf, from_here, size, framing)
-        if links == _CHAIN or (links > 1 and to_end):
-            return from_here
+        if (links == _CHAIN or (links > 1 and to_end)) and links > most:
+            most = links
+            found = from_here
         from_here += 1
-    return -1
+    return found
 
 
 @helper
@@ -249,7 +252,8 @@ def _records(buf, pos, size, framing):
     links, last = 0, np.int64(-1)
     while links < _CHAIN and pos + 16 <= size:
         sane, seconds, fraction, captured, wire = record_header(buf, pos, framing.big_endian, framing.max_captured)
-        sane = sane and captured <= wire and fraction < ticks_a_second
+        # some generators write original lengths below the captured ones, but none of nothing
+        sane = sane and (captured <= wire or wire > 0) and fraction < ticks_a_second
         if not sane or wire > (1 << 24) or (last >= 0 and abs(seconds - last) > 3600):
             return links, False
         last = seconds
