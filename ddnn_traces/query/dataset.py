@@ -54,7 +54,10 @@ def _is_of_files(error: duckdb.Error) -> bool:
 
 
 def matching_runs(patterns: Sequence[str], where: str | Path, cache: Path | None = None) -> list[str]:
-    """The runs of a dataset that patterns such as tf-* match; names without `*`, `?` and `[` are taken as they are."""
+    """The runs of a dataset that patterns such as tf-* match; names without `*`, `?` and `[` are taken as they are.
+
+    Raises UsageError where a pattern matches none.
+    """
     if not any(set(pattern) & set("*?[") for pattern in patterns):
         return list(patterns)
     with Dataset(where, cache=cache) as all_runs:
