@@ -55,6 +55,7 @@ def ingest(
     silence_us: float = 200.0, hash: str = "blake3", jobs: int | None = None, force: bool = False, wait: bool = True,
     tunnels: str = "inner", packets: bool = False, filter: str | None = None, clock_offset: str | float = "offer",
     run_id: str | None = None, layout: str | None = None, scheduler: str | None = None,
+    events: Sequence[str | Path] = (),
 ) -> Dataset:  # fmt: skip
     """Read captures and logs into the dataset at `out` and open it.
 
@@ -67,7 +68,7 @@ def ingest(
     options = IngestOptions(
         engine=engine, window_ms=window_ms, silence_us=silence_us, hash=hash, jobs=jobs, force=force, wait=wait,
         tunnels=tunnels, packets=packets, filter=filter, clock_offset=clock_offset, run_id=run_id, layout=layout,
-        scheduler=scheduler,
+        scheduler=scheduler, events=tuple(str(file) for file in events),
     )  # fmt: skip
     several = [sources] if isinstance(sources, str | Path) else sources
     pipeline.ingest([str(source) for source in several], Path(out), options)
