@@ -138,7 +138,7 @@ def test_query_tells_what_the_runs_lack(command: RunCommand, bare: Dataset) -> N
     one = command("query", bare.path, "step_volume", "--run", "b", "--format", "csv")
     assert (one.returncode, len(lines(one.stdout))) == (0, 1)
     assert lines(one.stderr) == [f"note: run b: {NO_LOG}", "no rows"]
-    assert command("query", bare.path, "step_volume", "--run", "logged").stderr == b""
+    assert lines(command("query", bare.path, "step_volume", "--run", "logged").stderr) == ["no rows"]
     assert command("query", bare.path, "traffic_matrix").stderr == b""
 
 
