@@ -16,7 +16,8 @@
 -- within a minute. Where a worker has no pair of the same size, those of the same kind are taken. The captures'
 -- own clocks against each other (captures.clock_offset_ns) are not corrected.
 WITH calls AS (
-    SELECT *, count(*) OVER of_worker AS n, lead(start_ns, 1, start_ns + 60_000_000_000) OVER (of_worker ORDER BY call) AS next_ns
+    SELECT *, count(*) OVER of_worker AS n,
+           coalesce(lead(start_ns) OVER (of_worker ORDER BY call), start_ns + 60_000_000_000) AS next_ns
     FROM profiler_collectives
     WHERE host_ip IS NOT NULL
     WINDOW of_worker AS (PARTITION BY run_id, profiler, worker)
