@@ -98,7 +98,7 @@ def measure_queries(path: Path, names: list[str], limit_s: float, repeat: int) -
     with ddnn_traces.open(path) as whole, ddnn_traces.open(path, [whole.run_ids[0]]) as one:
         run_id = whole.run_ids[0]
         for name in names:
-            needs = dict.fromkeys(catalogue.find(name).needs, "*")
+            needs = {key: run_id if key.endswith("_run") else "*" for key in catalogue.find(name).needs}
             all_runs = measure(
                 lambda name=name, needs=needs: whole.query(name, **needs).height,
                 whole.connection.interrupt,

@@ -61,7 +61,13 @@ CALLS = (
     ["export", "{dataset}", "--to", "goal", "--run", "no_such_run", "--out", "{scratch}/x"],
 )
 #: Values of parameters without which a query has no rows.
-GIVEN = {"compare": {"a_runs": "torch-*", "b_runs": "mpi-*"}}
+GIVEN = {
+    "compare": {"a_runs": "torch-*", "b_runs": "mpi-*"},
+    "collective_comparison": {
+        "a_run": "torch-mlp1-sgd-32-gloo-0ms-ring",
+        "b_run": "mpi-mlp1-sgd-32-openmpi-0ms-ring",
+    },
+}
 #: Of `regress`, on the generated runs, whose settings differ.
 REGRESSIONS = (
     [],

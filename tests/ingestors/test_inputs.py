@@ -491,7 +491,7 @@ def test_every_query_of_an_older_dataset_runs(older: Path) -> None:
     with ddnn_traces.open(older) as dataset, StoredViews(dataset) as stored:
         for name, query in catalogue.catalogue().items():
             stored.store_inputs(name)
-            dataset.query(name, **dict.fromkeys(query.needs, "*"))
+            dataset.query(name, **dict.fromkeys(query.needs, "one"))
 
 
 @pytest.mark.views
