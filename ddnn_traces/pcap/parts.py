@@ -40,8 +40,6 @@ BLOCK_BYTES = 1 << 20
 DESCRIPTIONS_BYTES = 1 << 16
 #: With more flows than this, one pass is faster in threads, and does not need their table several times.
 MOST_FLOWS = 1 << 14
-#: When so many more parts had to be read again than fitted, one pass is faster.
-MOST_READ_AGAIN = 4
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -140,7 +138,6 @@ class PartsReader:
         self._path, self._size, self._whole, self._pool = path, size, whole, pool
         self._options = options
         self._progress = options.progress
-        self._fitting = self._read_again = 0  # parts
 
     def read(self) -> None:
         """Read all. `reader` has the position and damage as after one pass."""
@@ -156,11 +153,10 @@ class PartsReader:
 
     @property
     def _goes_on(self) -> bool:
-        is_worth_it = self._read_again - self._fitting < MOST_READ_AGAIN and self._whole.flows <= self._pool.most_flows
-        return is_worth_it and not self.reader.damage
+        return self._whole.flows <= self._pool.most_flows and not self.reader.damage
 
     def _read_parts(self, begin: int) -> None:
-        """All parts from this offset on, as long as there are few flows and most parts fit."""
+        """All parts from this offset on, as long as there are few flows."""
         starts = iter(range(begin, self._size, self._pool.part_bytes))
         running: deque[tuple[PartTask, Answer[Part]]] = deque()
 
@@ -190,9 +186,6 @@ class PartsReader:
         if part.begin == position and self._is_described(task) and self._whole.join(part.tables):
             self.reader.position, self.reader.damage = part.end, part.damage
             self._progress(self.reader.position - position, self._whole.records - records)
-            self._fitting += 1
-        else:
-            self._read_again += 1
         if not self.reader.damage:
             self._read_in_one_pass(task.stop)
 

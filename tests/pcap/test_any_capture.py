@@ -501,16 +501,3 @@ def test_records_of_one_length_are_read_in_parts(
     set_sizes(monkeypatch, {"chunk": 8000})
     assert all_facts(path, 1, want_packets=False, pool=OtherMachine()) == one
     assert sum(joined) == -(-len(data) // 8000)
-
-
-def test_parts_that_do_not_fit_end_the_reading_in_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, joined: list[bool]
-) -> None:
-    """Every part has a fragment."""
-    path = tmp_path / "capture"
-    made = [train_frame(at, 0, "fragment" if at % 20 == 0 else "") for at in range(1000)]
-    path.write_bytes(p.pcap([p.Record(T0 + 1000 * at, frame) for at, frame in enumerate(made)]))
-    one = all_facts(path, 1, want_packets=False)
-    set_sizes(monkeypatch, {"chunk": 8000})
-    assert all_facts(path, 1, want_packets=False, pool=OtherMachine()) == one
-    assert joined == [False] * parts.MOST_READ_AGAIN
