@@ -111,33 +111,29 @@ def _(contents, linked, mo):
 
 
 @app.cell
-def _(Limit, contents, linked, mo, page, widget):
+def _(mo):
+    def table(rows, label):
+        return mo.ui.table(rows, selection=None, show_data_types=False, show_column_summaries=False, label=label)
+
+    return (table,)
+
+
+@app.cell
+def _(Limit, contents, linked, mo, page, table, widget):
     # the page tells its selections when it has drawn the charts
     mo.stop(contents.is_empty or page.EVERYTHING not in linked.value.get("params", {}))
     with Limit(widget.con):
         flows = page.flow_rows(widget.data(page.WINDOWS, filter_by=page.EVERYTHING)).pl()
-    mo.ui.table(
-        flows,
-        selection=None,
-        show_data_types=False,
-        show_column_summaries=False,
-        label="Flows, with what they sent in the chosen part",
-    )
+    table(flows, "Flows, with what they sent in the chosen part")
     return
 
 
 @app.cell
-def _(Limit, contents, linked, mo, page, widget):
+def _(Limit, contents, linked, mo, page, table, widget):
     mo.stop(not contents.collectives or page.TIME not in linked.value.get("params", {}))
     with Limit(widget.con):
         collectives = page.collective_rows(widget.data(page.COLLECTIVES, filter_by=page.TIME)).pl()
-    mo.ui.table(
-        collectives,
-        selection=None,
-        show_data_types=False,
-        show_column_summaries=False,
-        label="Collectives that the traffic shows, with those that begin in the chosen time",
-    )
+    table(collectives, "Collectives that the traffic shows, with those that begin in the chosen time")
     return
 
 

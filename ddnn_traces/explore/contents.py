@@ -218,22 +218,13 @@ def collectives(contents: Contents) -> dict[str, Any]:
         marks = [line | {"x1": "window_s", "x2": "window_end_s", "title": {"count": ""}}]
     else:
         channels = {"step": "step", "position": "position", "bytes": "payload_bytes", "entered last": "last_host"}
-        start = {
-            "mark": "tickX",
-            **kind,
-            "x": "since_start_s",
-            "insetTop": 11,
-            "insetBottom": 11,
-        }  # of the shortest ones
+        # the line of a collective that is shorter than a pixel is not seen
+        start = {"mark": "tickX", **kind, "x": "since_start_s", "insetTop": 11, "insetBottom": 11}
         marks = [line | {"x1": "since_start_s", "x2": "until_s", "tip": True, "channels": channels}, start]
     names = {"data": {"from": COLLECTIVES}, "x": {"min": "since_start_s"}, "y": "track", "text": "track"}
     return {
         "name": "collectives",
-        "plot": [
-            *marks,
-            {"mark": "text", **names, "textAnchor": "start", "dy": -12},
-            _brush(),
-        ],
+        "plot": [*marks, {"mark": "text", **names, "textAnchor": "start", "dy": -12}, _brush()],
         **_time(contents),
         "colorDomain": _KINDS,
         "colorRange": _COLOURS[: len(_KINDS)],

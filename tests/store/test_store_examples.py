@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+from collections.abc import Iterator
 from pathlib import Path
 
 import ceph
@@ -14,7 +16,16 @@ pytestmark = pytest.mark.cluster
 RUNS = ("tf-mlp1-sgd-32-grpc-0ms-ps", "torch-mlp1-sgd-32-gloo-0ms-ring")
 
 
+@pytest.fixture
+def only_one(once: Once) -> Iterator[None]:
+    """The pages name the same bucket, and all test processes have one store: one page at a time."""
+    with once("bucket-of-the-pages", Path.touch).open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 @pytest.mark.views
+@pytest.mark.usefixtures("only_one")
 @pytest.mark.parametrize("page", sorted(examples.OF_STORES))
 def test_examples_run(
     page: str, s3: ceph.Server, sample: Path, tmp_path: Path, once: Once, monkeypatch: pytest.MonkeyPatch

@@ -91,6 +91,12 @@ def is_count(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
+def count_of(item: Mapping[str, Any], name: str) -> int | None:
+    """A whole number from 0 of an item; None where it has none."""
+    value = item.get(name)
+    return value if is_count(value) else None
+
+
 def is_time(value: Any) -> TypeGuard[int]:
     """Whether a value of a file is a number of ns since the epoch in the range of tables."""
     return is_count(value) and value < MOST_NS

@@ -21,6 +21,7 @@ from typing import Any, TypeGuard
 from ddnn_traces.ingestors.profilers.calls import (
     MOST_NS,
     Recording,
+    count_of,
     element_bytes,
     is_count,
     kind_of,
@@ -107,8 +108,7 @@ def _finish(recording: Recording, base_ns: int, steps: list[tuple[int, int, int]
 
 
 def _describe(info: dict[str, Any], recording: Recording) -> None:
-    rank = info.get("rank")
-    recording.rank = rank if is_count(rank) else None
+    recording.rank = count_of(info, "rank")
     config = info.get("pg_config")
     for one in config if isinstance(config, list) else ():
         if isinstance(one, dict) and text_of(one, "pg_name") and ranks_of(one.get("ranks")):
@@ -150,22 +150,18 @@ def _event(name: str, item: dict[str, Any], times: tuple[int, int]) -> Event | N
     return None
 
 
-def _count(value: Any) -> int | None:
-    return value if is_count(value) else None
-
-
 def _described(name: str, arguments: dict[str, Any], times: tuple[int, int], is_kernel: bool) -> Event | None:
     """A collective that has its arguments; None for what is none (wait, init)."""
     collective = text_of(arguments, "Collective name")
     kind = kind_of(collective)
     if kind is None:
         return None
-    elements = largest(*(_count(arguments.get(side)) for side in ("In msg nelems", "Out msg nelems")))
+    elements = largest(*(count_of(arguments, side) for side in ("In msg nelems", "Out msg nelems")))
     element = element_bytes(arguments.get("dtype"))
     size = elements * element if elements is not None and element is not None and elements < 2**58 else None
-    group, sequence = text_of(arguments, "Process Group Name"), arguments.get("Seq")
+    group = text_of(arguments, "Process Group Name")
     return Event(
         None, kind, *times, valid_text(name if is_kernel else collective), size, profiler="kineto",
-        process_group=valid_text(group) or None, sequence=sequence if is_count(sequence) else None,
+        process_group=valid_text(group) or None, sequence=count_of(arguments, "Seq"),
         group_ranks=ranks_text(ranks_of(arguments.get("Process Group Ranks"))), state=_KERNEL if is_kernel else None,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Any
 
 from ddnn_traces.ingestors.profilers.calls import (
     Recording,
-    is_count,
+    count_of,
     is_time,
     kind_of,
     largest,
@@ -80,7 +80,6 @@ def _event(item: Any) -> Event | None:
     if not name or not is_time(created) or not isinstance(group, list) or not group or not isinstance(group[0], str):
         return None
     is_p2p = item.get("is_p2p") is True
-    sequence = item.get("p2p_seq_id" if is_p2p else "collective_seq_id")
     state = text_of(item, "state")
     return Event(
         None,
@@ -94,7 +93,7 @@ def _event(item: Any) -> Event | None:
         ),
         profiler="flight_recorder",
         process_group=valid_text(group[0]),
-        sequence=sequence if is_count(sequence) else None,
+        sequence=count_of(item, "p2p_seq_id" if is_p2p else "collective_seq_id"),
         state=state if state in _STATES else None,
     )
 

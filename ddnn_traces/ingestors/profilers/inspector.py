@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddnn_traces.errors import LogError
-from ddnn_traces.ingestors.profilers.calls import MOST_NS, Recording, is_count, kind_of, text_of
+from ddnn_traces.ingestors.profilers.calls import MOST_NS, Recording, count_of, is_count, kind_of, text_of
 from ddnn_traces.ingestors.training_logs import Event
 from ddnn_traces.text import counted, valid_text
 
@@ -55,13 +55,13 @@ def _event(header: dict[str, Any], call: dict[str, Any], ranks: int) -> Event | 
     if not is_count(start) or not 0 < start * 1000 < MOST_NS or (known and max(known) < start):
         return None
     kind = kind_of(text_of(call, "coll")) or "collective"
-    size, sequence = call.get("coll_msg_size_bytes"), call.get("coll_sn")
+    size = count_of(call, "coll_msg_size_bytes")
     parts = ranks if kind in ("allgather", "reduce_scatter") else 1
-    whole = size * parts if is_count(size) and size * parts < 2**63 else None
+    whole = size * parts if size is not None and size * parts < 2**63 else None
     return Event(
         None, kind, start * 1000, max(known) * 1000 if known else None, valid_text(text_of(call, "coll")), whole,
         profiler="nccl_inspector", process_group=valid_text(text_of(header, "id")) or None,
-        sequence=sequence if is_count(sequence) else None,
+        sequence=count_of(call, "coll_sn"),
     )  # fmt: skip
 
 
