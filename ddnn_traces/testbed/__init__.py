@@ -122,6 +122,9 @@ def _check(wanted: Matrix, pythons: Mapping[str, str], out: Path) -> None:
         if os.geteuid() != 0:
             raise TestbedError("network namespaces need root: run it by sudo, or give real machines as [[hosts]]")
         missing = tool_missing(*_LOCAL, *mpi)
+        for run in wanted.runs:
+            if run.link.congestion_control:
+                network.check_congestion_control(run)
         whole = str(out.resolve())
         if ":" in whole or (mpi and " " in whole):
             raise TestbedError(f"{whole}: PYTHONPATH and mpirun take no colons and blanks; give another --out")

@@ -24,6 +24,7 @@ from ddnn_traces.text_files import read_toml
 MOST_HOSTS = 64
 _MOST_RUNS = 10_000
 _MOST_DELAY_MS = 500  # that the probes wait for
+_LEAST_LOSS_PCT, _MOST_LOSS_PCT = 0.001, 99.9  # a switch that drops all is no link
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ FAULTS: Mapping[str, tuple[str, str, tuple[float, float]]] = {
     "cpu_quota": ("slow_host", "percent of a CPU", (1, 100)),
     "slow_link": ("slow_link", "Mbit/s", (0.1, 400_000)),
     "delay": ("delay", "ms one way", (0.01, _MOST_DELAY_MS)),
-    "loss": ("loss", "percent of the frames", (0.001, 100)),
+    "loss": ("loss", "percent of the frames", (_LEAST_LOSS_PCT, _MOST_LOSS_PCT)),
     "background": ("background", "Mbit/s of UDP payload", (0.1, 100_000)),
     "incast": ("congestion", "senders of a burst at the same time", (1, 16)),
     "small_buffer": ("receiver", "KiB of a socket's receive buffer", (2, 65_536)),
@@ -232,7 +233,7 @@ _ALLOWED: dict[str, Any] = {
     "program": tuple(PROGRAMS), "batch_size": (1, 1 << 20), "steps": (1, 1 << 20), "pause_ms": (0, 1e6),
     "seed": (0, 1 << 31), "workers": (1, MOST_HOSTS), "servers": (0, MOST_HOSTS), "repeat": (1, 1000),
     "timeout_s": (1, 1e6), "time_limit_s": (1, 1e6), "rate_mbit": (0.1, 400_000),
-    "delay_ms": (0, 10_000), "loss_pct": (0, 100),
+    "delay_ms": (0, 10_000), "loss_pct": (0, _MOST_LOSS_PCT),
     "shaper": ("tbf", "htb"), "Capturing.direction": ("out", "both"), "snaplen": (54, 262_144), "rate_pct": (0, 100),
     "delay_pct": (0, 100), "Background.kind": ("constant", "replay"), "Fault.kind": tuple(FAULTS),
     "Fault.direction": ("both", "out", "in"),
@@ -360,6 +361,8 @@ def _run(where: str, cells: Mapping[str, Any], repetition: str) -> Run:
         raise UsageError(f"{where}: workers = {run.workers} without a server send nothing; give two workers or more")
     if run.link.delay_ms > _MOST_DELAY_MS:
         raise UsageError(f"{where}: link: delay_ms = {run.link.delay_ms:g}; it is 0 to {_MOST_DELAY_MS}")
+    if 0 < run.link.loss_pct < _LEAST_LOSS_PCT:
+        raise UsageError(f"{where}: link: loss_pct = {run.link.loss_pct:g}; it is 0, or {_LEAST_LOSS_PCT:g} and more")
     if (hosts := len(run.labels) + len(run.bystanders)) > MOST_HOSTS:
         raise UsageError(f"{where}: {hosts} hosts; at most {MOST_HOSTS}")
     if run.background is not None:

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ddnn_traces.errors import TestbedError
+from ddnn_traces.errors import TestbedError, UsageError
 from ddnn_traces.testbed.hosts import Host, address_of, copy_programs, output
 from ddnn_traces.testbed.matrix import Run
+from ddnn_traces.text import nearest, shown
 
 _OWN_NAMESPACES = (
     "setpriv", "--pdeathsig", "KILL",
@@ -97,6 +99,17 @@ def join(hosts: list[Host], offload: bool) -> None:
         eth0 = ["link", "add", "eth0", "address", mac, "netns", host.label]
         call("ip", *eth0, "type", "veth", "peer", "name", port, "netns", SWITCH, module="veth")
         plug_in(number, host, offload)
+
+
+def check_congestion_control(run: Run) -> None:
+    """Raise UsageError, which names the run, where the kernel lacks what it asks for. For root the kernel loads it."""
+    name = run.link.congestion_control
+    with socket.socket() as trial:
+        try:
+            trial.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+        except OSError as error:
+            known = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+            raise UsageError(f"{run.name}: congestion_control = {shown(name)}; {nearest(name, known)}") from error
 
 
 def use_congestion_control(host: Host, name: str) -> None:

@@ -156,6 +156,23 @@ def test_a_tcpdump_that_ends_fails_the_run_and_no_other(
     assert not processes(tmp_path)
 
 
+def test_an_agent_that_is_killed_fails_the_run_and_takes_its_command_along(tmp_path: Path) -> None:
+    """As by the kernel when memory is short: nothing of tcpdump is left to be waited for."""
+    trains = f'touch "{tmp_path}/begun-$RANK"; until [ -e "{tmp_path}/killed" ]; do sleep 0.05; done'
+    process = start(tmp_path, trains)
+    wait_until_trains(process, tmp_path)
+    for path in processes(tmp_path):
+        words = (path / "cmdline").read_bytes().split(b"\0")
+        if b"programs.agent" in words and b"tcpdump" in words:
+            os.kill(int(path.name), signal.SIGKILL)
+    wait_until(lambda: not any(b"-w" in (path / "cmdline").read_bytes() for path in processes(tmp_path)))
+    (tmp_path / "killed").touch()
+    _, said = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 1
+    assert f"{NAME}: not made: worker-1: tcpdump does not answer" in said
+    assert not processes(tmp_path)
+
+
 def test_a_run_that_does_not_end_is_rejected(tmp_path: Path) -> None:
     process = start(tmp_path, "sleep 1000", timeout_s=1)
     _, said = process.communicate(timeout=LIMIT_S)

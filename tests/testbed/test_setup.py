@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -84,6 +87,30 @@ def test_folders_that_search_paths_cannot_have(tmp_path: Path, no_start: object,
     python = python_with(tmp_path, "torch", "numpy", "mpi4py")
     with pytest.raises(TestbedError, match=f"{out}: PYTHONPATH and mpirun take no colons and blanks; give another"):
         run(tmp_path, text, out, torch=python, mpi=python)
+
+
+@pytest.mark.parametrize("name", ["cubik", "c" * 200])
+def test_a_congestion_control_that_the_kernel_lacks(tmp_path: Path, no_start: object, name: str) -> None:
+    text = f"{DDP}link.congestion_control = '{name}'\n"
+    with pytest.raises(UsageError, match=rf"^torch-mlp1-sgd-32-gloo-\S*{name[:9]}\S*: congestion_control = .*cubic"):
+        run(tmp_path, text)
+
+
+def test_a_tcpdump_that_outlives_its_agent_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds the pipe by which it speaks."""
+    script = (
+        "sleep 1000 & echo $! '10 packets captured, 10 packets received by filter, 0 packets dropped by kernel' >&2"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0}
+    with subprocess.Popen(["sh", "-c", script], **pipes) as process:  # type: ignore[call-overload]
+        capture = Capture(Host("worker-1", "10.10.0.1", "eth0", "python", "/none"), [], process)
+        left = int(capture.wait_for(re.compile(r"(\d+) 10 packets captured.*kernel"))[1])
+        try:
+            monkeypatch.setattr("ddnn_traces.testbed.capture._ANSWER_S", 0.05)
+            capture.end()
+            assert capture.counts["captured"] == 10
+        finally:
+            os.kill(left, signal.SIGKILL)
 
 
 def test_what_tcpdump_lost_is_named() -> None:
