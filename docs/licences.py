@@ -10,15 +10,18 @@ from importlib import metadata
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 HERE = Path(__file__).parent
-LOCKS = {
-    "core": "the default install",
-    "publish": "`publish`",
-    "explore": "`explore`",
-    "cluster": "`cluster`",
-    "ns3": "`ns3`",
+LOCKS = ("core", "publish", "explore", "cluster", "ns3")
+#: Extras by the name of what brings a package; the last is of the tests alone.
+EXTRAS = {
+    "the default install": "",
+    **{f"`{name}`": name for name in LOCKS[1:]},
+    "tests of the extras": "dev-extras",
 }
+#: What the repository of a package says whose metadata does not.
+OF_REPOSITORIES = {"mosaic-widget": "BSD-3-Clause, by the repository uwdata/mosaic"}
 #: Words of licences that ask more of who passes a program on than to name its authors.
 COPYLEFT = ("GPL", "EPL", "ECLIPSE", "MPL", "MOZILLA", "CECILL", "EUPL")
 
@@ -27,15 +30,19 @@ INTRODUCTION = """\
 
 # Licences of what is installed
 
-ddnn_traces itself is under the MIT licence. It ships none of these packages: pip installs them. The licences are those
-that the packages' own metadata state, for the versions in the folder lock/. Where a package offers a choice, all are
-named. tshark, which one engine starts, is a program of its own (GPL-2.0-or-later).
+ddnn_traces itself is under the MIT licence, but for the program in ddnn_traces/traffic/ns3/program, which links to ns-3
+(GPL-2.0-only). It ships none of these packages: pip installs them. The licences are those that the packages' own
+metadata state, for the versions in the folder lock/. Where a package offers a choice, all are named. tshark, which one
+engine starts, is a program of its own (GPL-2.0-or-later).
 
 `make sbom` writes a bill of materials of the default install, sbom.json (CycloneDX, by cyclonedx-py): names, versions,
-licences and what needs what.
+licences and what needs what. It lacks the licence of protobuf, which that states in words of its own; the table has it.
 
 Marked copyleft are licences that ask for more than a notice of who passes a package on, as in a container image. The
 default install has {default}. {optional}
+
+Not in the table: the extra `testbed`, PyTorch (Apache-2.0, BSD, BSL-1.0 and MIT by its metadata), whose build for CUDA
+brings packages of NVIDIA under NVIDIA's own terms; and the tools of `dev`.
 """
 
 
@@ -47,34 +54,51 @@ def locked(name: str) -> dict[str, str]:
 
 
 def licence(package: Message) -> str:
-    """The expression, or the classifiers, or the first line of the text."""
+    """The expression, or the classifiers, or the first line of the text; empty where there is none."""
     classes = [each.rpartition(" :: ")[2] for each in package.get_all("Classifier", []) if each.startswith("License")]
     named = [each for each in classes if each != "OSI Approved"]
     text = str(package.get("License") or "").strip().split("\n")[0].strip()
-    return str(package.get("License-Expression") or "; ".join(named) or text or "not stated by its metadata")
+    return str(package.get("License-Expression") or "; ".join(named) or text)
 
 
 def is_copyleft(words: str) -> bool:
     return any(word in words.upper() for word in COPYLEFT)
 
 
+def brought(extra: str) -> set[str]:
+    """Names of what pip installs for this package with an extra, or without one."""
+    found, left = set(), [("ddnn-traces", extra)]
+    while left:
+        name, of = left.pop()
+        for line in metadata.requires(name) or []:
+            wanted = Requirement(line)
+            if wanted.marker is None or wanted.marker.evaluate({"extra": of}):
+                new = {(canonicalize_name(wanted.name), each) for each in ("", *wanted.extras)} - found
+                found |= new
+                left += new
+    return {name for name, _ in found}
+
+
 def page() -> str:
-    seen: dict[str, str] = {}
-    rows, copyleft = [], {name: [] for name in LOCKS}
-    for lock, wanted_by in LOCKS.items():
-        for name, version in locked(lock).items():
-            if name in seen:
-                continue
-            seen[name] = words = licence(metadata.distribution(name).metadata)
-            shown = words.replace("|", "\\|")
-            if is_copyleft(words):
-                copyleft[lock].append(name)
-                shown += " **copyleft**"
-            rows.append(f"| {name} {version} | {wanted_by} | {shown} |")
-    default = ", ".join(copyleft.pop("core")) or "none"
-    optional = "\n".join(f"- {LOCKS[lock]}: {', '.join(names) or 'none'}" for lock, names in copyleft.items())
+    versions = {name: version for lock in LOCKS for name, version in locked(lock).items()}
+    bringing = {shown: brought(extra) for shown, extra in EXTRAS.items()}
+    first, *_, last = EXTRAS
+    rows: dict[str, list[str]] = {shown: [] for shown in EXTRAS}
+    copyleft: dict[str, list[str]] = {shown: [] for shown in EXTRAS}
+    for name, version in versions.items():
+        by = [shown for shown, names in bringing.items() if name in names]
+        by = [first] if first in by else [shown for shown in by if shown != last] or [last]
+        words = licence(metadata.distribution(name).metadata) or OF_REPOSITORIES.get(name, "not stated by its metadata")
+        if is_copyleft(words):
+            for shown in by:
+                copyleft[shown].append(name)
+            words += " **copyleft**"
+        rows[by[0]].append("| {} {} | {} | {} |".format(name, version, ", ".join(by), words.replace("|", "\\|")))
+    default = ", ".join(copyleft.pop(first)) or "none"
+    optional = "\n".join(f"- {shown}: {', '.join(names) or 'none'}" for shown, names in copyleft.items())
     head = INTRODUCTION.format(default=default, optional=f"Of the extras, all optional:\n\n{optional}")
-    return head + "\n| package | comes with | licence |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+    table = [row for each in rows.values() for row in each]
+    return head + "\n| package | comes with | licence |\n|---|---|---|\n" + "\n".join(table) + "\n"
 
 
 if __name__ == "__main__":
