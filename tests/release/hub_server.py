@@ -39,8 +39,10 @@ class HubServer:
 
     def handle(self, request: Request) -> Answer:
         self.requests.append(request)
-        if (spoilt := self.spoil(request)) is not None:
-            return spoilt
+        spoilt = self.spoil(request)
+        return self.answer(request) if spoilt is None else spoilt
+
+    def answer(self, request: Request) -> Answer:
         path = unquote(urlsplit(request.path).path)
         if path.startswith("/lfs/"):
             return self._object(request, path.removeprefix("/lfs/"))

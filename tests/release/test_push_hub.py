@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +14,7 @@ from hub_server import HubServer
 from publishing import run_push
 from small_release import SMALL, content, make
 from tools import needs_package
-from web import Answer, json_answer, server
+from web import Answer, PowerLoss, json_answer, server
 
 from ddnn_traces.errors import PushError
 from ddnn_traces.release import push
@@ -121,6 +124,39 @@ def test_cut_off_push_goes_on(release: Path, hub: HubServer, where: str) -> None
     assert not [path for path in writes(hub) if path.removeprefix("/lfs/") in large]
     assert [path for path in writes(hub) if "/commit/" in path] == ([] if where == "/tag/" else writes(hub)[-2:-1])
     assert {path: data for path, data in hub.tree("v1.0.0").items() if path != ".gitattributes"} == content(release)
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_power_that_the_hub_loses_after_each_change(earlier: bool, hub: HubServer, tmp_path: Path) -> None:
+    """A version has its tag when all of it is there; the same command goes on, and the version before stays."""
+    release = make(tmp_path / "release", version="1.1.0")
+    if earlier:
+        other = {path: data * 2 for path, data in SMALL.items() if path != "captures/one/empty.log"}
+        send(make(tmp_path / "earlier", other), hub)
+    start = (hub.commits, hub.tags, hub.lfs, hub.head)
+    tagged = []
+    for changes in itertools.count(1):
+        hub.commits, hub.tags, hub.lfs, hub.head = copy.deepcopy(start)
+        hub.spoil = loss = PowerLoss(hub.answer, changes)
+        with contextlib.suppress(PushError):
+            send(release, hub)
+        was_lost = not loss.changes
+        tagged.append("v1.1.0" in hub.tags)
+        hub.spoil = lambda request: None
+        for again in (True, False):  # what a reader sees before and after the same command
+            if "v1.1.0" in hub.tags:
+                tree = hub.tree("v1.1.0")
+                assert {path: data for path, data in tree.items() if path != ".gitattributes"} == content(release)
+            for tag, revision in start[1].items():
+                assert hub.tags[tag] == revision
+                assert hub.tree(tag) == (start[0] or {})[revision]
+            if again:
+                send(release, hub)
+        assert "v1.1.0" in hub.tags
+        if not was_lost:
+            break
+    assert tagged == [False] * (len(tagged) - 2) + [True, True]
+    assert len(tagged) > (3 if earlier else 6)
 
 
 def test_files_of_others(release: Path, hub: HubServer) -> None:

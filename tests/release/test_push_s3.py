@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import os
 import re
@@ -20,7 +21,7 @@ import pytest
 from publishing import ABOUT, run_push
 from small_release import SMALL, content, make
 from tools import needs_package
-from web import Answer, Front, Request, server
+from web import Answer, Front, PowerLoss, Request, server
 
 import ddnn_traces
 from ddnn_traces.errors import PushError
@@ -118,6 +119,12 @@ def stored(store: tuple[str, int], prefix: str = "sets/sample/") -> dict[str, by
     return {key.removeprefix(prefix): other.get_object(Bucket="bucket", Key=key)["Body"].read() for key in keys}
 
 
+def digests(store: tuple[str, int]) -> dict[str, str]:
+    """MD5 of the objects, by key."""
+    entries = client(store).list_objects_v2(Bucket="bucket").get("Contents", [])
+    return {entry["Key"].removeprefix("sets/sample/"): entry["ETag"].strip('"') for entry in entries}
+
+
 def place(store: tuple[str, int], path: str, data: bytes) -> None:
     """Somebody else puts an object into the version."""
     client(store).put_object(Bucket="bucket", Key=f"sets/sample/1.0.0/{path}", Body=data)
@@ -148,6 +155,37 @@ def test_cut_off_push_goes_on(release: Path, front: Front, store: tuple[str, int
     front.spoil = lambda request: None
     outcome, _ = send(release, front)
     assert (outcome.sent, outcome.there, len(front.puts())) == (FILES - 4, 4, FILES - 4)
+    assert stored(store) == {f"1.0.0/{path}": data for path, data in content(release).items()}
+
+
+def test_power_that_the_store_loses_after_a_change(front: Front, store: tuple[str, int], tmp_path: Path) -> None:
+    """The store keeps what it has confirmed. The list of checksums, by which a version is known, is the last change.
+    The same command sends the rest, and versions before stay as they are."""
+    before: dict[str, str] = {}
+    for changes in (1, 5, FILES - 1, FILES):
+        release = make(tmp_path / str(changes), version=f"1.0.{changes}")
+        own = {f"1.0.{changes}/{path}": hashlib.md5(data).hexdigest() for path, data in content(release).items()}
+        front.spoil = PowerLoss(front._hand_on, changes)
+        assert "the same command continues from here" in refused(release, front)
+        there = digests(store)
+        assert before.items() <= there.items() <= (before | own).items()
+        assert len(there) == len(before) + changes
+        assert (f"1.0.{changes}/SHA256SUMS" in there) == (changes == FILES)
+        front.spoil = lambda request: None
+        outcome, _ = send(release, front)
+        assert (outcome.sent, outcome.there) == (FILES - changes, changes)
+        before |= own
+        assert digests(store) == before
+
+
+@pytest.mark.parametrize("lost", ["LICENSE", "SHA256SUMS"])
+def test_what_a_store_has_confirmed_and_lost_is_sent_again(
+    lost: str, release: Path, front: Front, store: tuple[str, int]
+) -> None:
+    send(release, front)
+    client(store).delete_object(Bucket="bucket", Key=f"sets/sample/1.0.0/{lost}")
+    outcome, _ = send(release, front)
+    assert (outcome.sent, outcome.there) == (1, FILES - 1)
     assert stored(store) == {f"1.0.0/{path}": data for path, data in content(release).items()}
 
 
@@ -300,8 +338,6 @@ def test_ctrl_c_then_on(release: Path, front: Front, store: tuple[str, int], tmp
 
 def test_etag_is_that_of_the_parts(tmp_path: Path) -> None:
     """An ETag of AWS for a file of 2 parts is the MD5 of the parts' MD5s, with -2; here worked out by hand."""
-    import hashlib
-
     item = make_item(tmp_path, b"a" * s3._PART + b"b" * s3._PART)
     parts = b"".join(hashlib.md5(letter * s3._PART).digest() for letter in (b"a", b"b"))
     assert s3._etag(item) == f"{hashlib.md5(parts).hexdigest()}-2"

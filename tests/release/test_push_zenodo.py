@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import itertools
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ import pytest
 from publishing import run_push
 from small_release import SMALL, content, facts_of, make
 from tools import RunCommand, needs_package
-from web import Answer, Request, json_answer, server
+from web import Answer, PowerLoss, Request, json_answer, server
 from zenodo_server import ZenodoServer
 
 from ddnn_traces.cli import releases
@@ -200,6 +202,32 @@ def test_interrupted_before_it_is_made_public(release: Path, site: ZenodoServer)
     outcome, _ = send(release, site, publish_deposit=True)
     assert (outcome.sent, outcome.there, site.deposits[1000].submitted) == (0, 5, True)
     assert writes(site) == ["POST /api/deposit/depositions/1000/actions/publish"]
+
+
+def test_power_that_zenodo_loses_after_each_change(site: ZenodoServer, tmp_path: Path) -> None:
+    """A record is public when all of it is there; the same command goes on in the same draft."""
+    public = []
+    for changes in itertools.count(1):
+        release = make(tmp_path / str(changes), version=f"1.0.{changes}")
+        expected = {name: data for name, data in content(release).items() if name in WITH_ARCHIVE}
+        expected[ARCHIVE.replace("1.0.0", f"1.0.{changes}")] = b"".join(
+            zenodo.archive_of(upload_contents.read(release))
+        )
+        site.spoil = loss = PowerLoss(site.answer, changes)
+        with contextlib.suppress(PushError):
+            send(release, site, publish_deposit=True)
+        was_lost = not loss.changes
+        deposit = site.deposits[999 + changes]
+        assert deposit.files.items() <= expected.items()
+        assert deposit.files == expected or not deposit.submitted
+        public.append(deposit.submitted)
+        site.spoil = lambda request: None
+        send(release, site, publish_deposit=True)
+        assert (len(site.deposits), deposit.files, deposit.submitted) == (changes, expected, True)
+        if not was_lost:
+            break
+    assert public == [False] * (len(public) - 2) + [True, True]
+    assert len(public) > len(expected) + 2
 
 
 @pytest.mark.parametrize(

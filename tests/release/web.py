@@ -143,3 +143,22 @@ class Front:
     def puts(self) -> list[str]:
         """Paths of what was sent, in order."""
         return [request.path for request in self.requests if request.method == "PUT"]
+
+
+@dataclass
+class PowerLoss:
+    """Spoils a server: it carries out so many changes, answers all but the last, and then nothing more."""
+
+    carry_out: Callable[[Request], Answer]
+    changes: int
+
+    def __call__(self, request: Request) -> Answer | None:
+        if not self.changes:
+            return Answer(0)
+        if request.method in ("GET", "HEAD"):
+            return None
+        self.changes -= 1
+        if self.changes:
+            return None
+        self.carry_out(request)
+        return Answer(0)

@@ -13,6 +13,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import ceph
@@ -209,25 +210,33 @@ def test_killed_in_mid_commit(moment: int, sample: Path, bucket: str, tmp_path: 
     check(where)
 
 
-@pytest.mark.parametrize("earlier", mostly_nightly([0, 9], "0"))
+@pytest.mark.parametrize("checkpoints", mostly_nightly([False, True], "False"))
 def test_power_that_a_store_loses_leaves_the_old_or_the_new_dataset(
-    earlier: int, local: Path, newer: Path, bucket: str, s3: ceph.Server
+    checkpoints: bool, local: Path, newer: Path, bucket: str, s3: ceph.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that loses power keeps what it has confirmed: a reader comes after each change of a first commit and of
-    one that replaces all runs. After nine others the first one writes checkpoints of the logs."""
+    one that replaces all runs. With checkpoints, each commit writes one of each log; else every hundredth does."""
     where = f"{bucket}/dataset"
-    for _ in range(earlier):
-        copy(local, where)
+    if checkpoints:
+        from deltalake import DeltaTable
+
+        create, each = DeltaTable.create, {"delta.checkpointInterval": "1"}
+
+        def with_checkpoints(*arguments: Any, configuration: dict[str, str], **options: Any) -> DeltaTable:
+            return create(*arguments, configuration=configuration | each, **options)
+
+        monkeypatch.setattr(DeltaTable, "create", with_checkpoints)
+        copy(newer, where)
     for made in (local, newer):
         seen = [_there(where)]
         with proxy(s3.endpoint, lambda *_: "pass", lambda _, seen=seen: seen.append(_there(where))) as between:
             call = [sys.executable, "-c", CODE, "copy", str(made), where]
             subprocess.run(call, env={**os.environ, "AWS_ENDPOINT_URL": between.endpoint}, check=True)
-        assert len(seen) > len(schema.TABLES) * (2 if made == newer else 3)
+        assert len(seen) > len(schema.TABLES) * (2 if made == newer or checkpoints else 3)
         assert [found for found, _ in itertools.groupby(seen)] == [seen[0], _there(where)]
         assert state(where) == state(made)
     logs = StoredDataset(where).filesystem.find(where)
-    assert any("_last_checkpoint" in path for path in logs) == bool(earlier)
+    assert any("_last_checkpoint" in path for path in logs) == checkpoints
 
 
 def _there(where: str) -> frozenset[str]:
