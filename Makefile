@@ -171,10 +171,10 @@ $(VENV)/.core: lock/core.txt pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	touch $@
 
-# An ingest compiles the packet loop, which takes 20 s once, so that the first tests do not wait for it.
+# The packet loop is compiled, which takes 20 s once, so that the first tests do not wait for it.
 $(VENV)/.dev: lock/dev.txt $(VENV)/.core
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/dev.txt
-	$(BIN)/ddnn-traces ingest --out $(VENV)/first-dataset tests/traces/runs/mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2
+	$(BIN)/python -m ddnn_traces.cli.first_ingest
 	touch $@
 
 # One after the other: two pips at once would spoil an environment.

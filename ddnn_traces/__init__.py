@@ -6,10 +6,13 @@ In pipeline order: `ingest` captures into a dataset, `open` it, ask with `Datase
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from ddnn_traces import errors as errors
 from ddnn_traces import jobs as _jobs
 from ddnn_traces.version import __version__ as __version__
 
@@ -31,6 +34,7 @@ __all__ = [
     "publish",
     "push",
     "read_pcap",
+    "read_pcap_chunks",
     "regress",
     "traffic_model",
     "verify",
@@ -50,6 +54,33 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    """What users call, not what this module imports."""
+    return [*__all__, "errors", "__version__"]
+
+
+#: An option of the command line in a message that does not quote a command.
+_OPTION = re.compile(r"ddnn-traces [^;,']*|--([a-z][a-z-]+)")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Options = TypeVar("_Options")
+
+
+def _python(function: _Function) -> _Function:
+    """The function, whose errors name its parameters (clock_offset) and not the command's options (--clock-offset)."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except errors.DdnnTracesError as error:
+            text = _OPTION.sub(lambda found: found[1].replace("-", "_") if found[1] else found[0], str(error))
+            error.args = (text, *error.args[1:])
+            raise
+
+    return call  # type: ignore[return-value]
+
+
+@_python
 def ingest(
     sources: str | Path | Sequence[str | Path], out: str | Path, *, engine: str = "numba", window_ms: float = 1.0,
     silence_us: float = 200.0, hash: str = "blake3", jobs: int | None = None, force: bool = False, wait: bool = True,
@@ -61,6 +92,11 @@ def ingest(
 
     sources: files, globs, folders, folders of run folders. The options are those of the command `ddnn-traces ingest`;
     ingestors.options.IngestOptions explains them. Raises errors.DdnnTracesError.
+
+    Example:
+
+        dataset = ddnn_traces.ingest("captures", "dataset", filter="tcp")
+        dataset.flows.filter("payload_bytes > 1e6").pl()
     """
     from ddnn_traces.ingestors import pipeline
     from ddnn_traces.ingestors.options import IngestOptions
@@ -75,34 +111,53 @@ def ingest(
     return open(out)
 
 
-def read_pcap(path: str | Path, filter: str | None = None) -> pl.DataFrame:
-    """The flows of one capture file as a frame with the columns of the table flows; no dataset is left behind.
+@_python
+def read_pcap(
+    path: str | Path, filter: str | None = None, *, table: str = "flows", log: str | Path | None = None,
+    window_ms: float = 1.0,
+) -> pl.DataFrame:  # fmt: skip
+    """One capture file as a frame with the columns of a table (docs/tables.md); no dataset is left behind.
 
     path: pcap or pcapng, also compressed; of a damaged one, what could be read, with a Python warning. filter:
-    capture-filter expression for flows. Raises errors.CaptureError for what is no capture, other
-    errors.DdnnTracesError.
+    capture-filter expression for flows. table: flows, flow_windows (bytes of a flow in each window of `window_ms`),
+    messages, packets, encapsulations, flow_opcodes, or step_flows (bytes of a flow in each training step of `log`).
+    Raises errors.CaptureError for what is no capture, other errors.DdnnTracesError.
+
+    Example:
+
+        flows = ddnn_traces.read_pcap("captures/worker-1-tcpdump.pcap.gz", "tcp")
+        steps = ddnn_traces.read_pcap("captures/worker-1-tcpdump.pcap.gz", table="step_flows")
     """
-    import tempfile
-    import warnings
+    from ddnn_traces.ingestors import one_capture
 
-    from ddnn_traces.errors import CaptureError
-    from ddnn_traces.ingestors import pipeline
-    from ddnn_traces.ingestors.options import IngestOptions
-    from ddnn_traces.messages import Messages
-
-    messages = Messages()
-    with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as folder:
-        out = Path(folder) / "dataset"
-        try:
-            pipeline.ingest([str(path)], out, IngestOptions(filter=filter, hash="none"), messages)
-        except CaptureError as error:  # which names the folder of the dataset, not the reason
-            raise CaptureError(messages.warnings[0] if messages.warnings else str(error)) from None
-        for warning in messages.warnings:
-            warnings.warn(warning, stacklevel=2)
-        with open(out) as dataset:
-            return dataset.sql("SELECT * EXCLUDE (run_id) FROM flows ORDER BY flow_id")
+    with one_capture.opened(path, table, filter, log, window_ms) as rows:
+        frame: pl.DataFrame = rows.pl()
+        return frame
 
 
+def read_pcap_chunks(
+    path: str | Path, filter: str | None = None, *, table: str = "packets", log: str | Path | None = None,
+    window_ms: float = 1.0, rows: int = 1_000_000,
+) -> Iterator[pl.DataFrame]:  # fmt: skip
+    """As read_pcap, in frames of at most `rows` rows, so that a capture of any size fits into memory.
+
+    The capture is read as a whole before the first frame; its tables lie in a temporary folder (TMPDIR) meanwhile.
+
+    Example:
+
+        for packets in ddnn_traces.read_pcap_chunks("captures/worker-1-tcpdump.pcap.gz", rows=1000):
+            print(packets["wire_bytes"].sum())
+    """
+    import polars as pl
+
+    from ddnn_traces.ingestors import one_capture
+
+    with one_capture.opened(path, table, filter, log, window_ms) as found:
+        for batch in found.to_arrow_reader(rows):
+            yield pl.DataFrame(batch)
+
+
+@_python
 def open(
     dataset: str | Path,
     runs: str | Sequence[str] | None = None,
@@ -118,12 +173,20 @@ def open(
     read_only: refuse SQL that writes (COPY ... TO, ATTACH, CREATE, ...), as `ddnn-traces sql` does.
 
     cache: a folder that keeps the files of a dataset on a store, so that each is fetched once.
+
+    Example:
+
+        with ddnn_traces.open("dataset") as dataset:
+            dataset.query("topology")
+            dataset.sql("SELECT run_id, sum(wire_bytes) AS wire_bytes FROM flows GROUP BY ALL")
+            dataset.plot("traffic_matrix")
     """
     from ddnn_traces.query.dataset import Dataset
 
     return Dataset(dataset, runs, read_only, cache)
 
 
+@_python
 def regress(
     dataset: Dataset, formula: str | None = None, *, preset: str | None = None, rows: str = "runs",
     unit: str = "cell", batch: str = "indicator", size: str = "exchanged", errors: str | None = None,
@@ -135,6 +198,10 @@ def regress(
     run (their errors are clustered). batch: indicator or number. size: exchanged or nominal. errors: classic, scaled,
     hc3 or cluster. response: cable, wire or payload. include: fault, unfinished, loss: runs that fits of a volume leave
     out by default. See regression.fitting.regress. Raises errors.RegressionError.
+
+    Example:
+
+        print(ddnn_traces.regress(ddnn_traces.open("sample")))
     """
     from ddnn_traces.regression import fitting
 
@@ -144,6 +211,7 @@ def regress(
     )  # fmt: skip
 
 
+@_python
 def predict(
     dataset: Dataset,
     job: dict[str, Any],
@@ -157,6 +225,12 @@ def predict(
     job: the runs' attributes by name (model_bytes, framework_backend, batch_size, topology, workers, ...).
     step_ms: length of a step; None: by the runs' step times. Raises errors.PredictionError for a job outside the range
     of the runs, unless `extrapolate`, and for one that the runs have no data for.
+
+    Example:
+
+        job = {"model_bytes": 3e6, "framework_backend": "torch-gloo", "batch_size": 32, "topology": "ring"}
+        job["workers"] = 4
+        ddnn_traces.predict(ddnn_traces.open("sample"), job, steps=1000).predicted
     """
     from ddnn_traces.regression.predict import predict as predict_job
     from ddnn_traces.regression.results import Job
@@ -170,28 +244,52 @@ def predict(
     return predict_job(volumes, times, described, formula, extrapolate)
 
 
+def _given(function: str, kind: type[_Options], options: dict[str, Any]) -> _Options:
+    """Options by name. Raises TypeError, as Python does for an unknown argument, with the nearest ones."""
+    import inspect
+
+    from ddnn_traces.text import nearest
+
+    known = list(inspect.signature(kind).parameters)
+    for name in options:
+        if name not in known:
+            raise TypeError(f"{function}() has no argument {name}; {nearest(name, known, 3)}")
+    return kind(**options)
+
+
+@_python
 def publish(dataset: str | Path, out: str | Path, **options: Any) -> Published:
     """Publish a dataset as the release `out`; return where it is, its facts, its key, and whether it is new.
 
     options: as of the command `ddnn-traces publish`, with underscores and several as lists (title="...",
     licence="CC-BY-4.0", creators=["Ada Lovelace"], tables=["flows"], allow_flagged=["run"], captures=["folder"]); see
     releases.publish.PublishOptions. Raises errors.DdnnTracesError.
+
+    Example:
+
+        ddnn_traces.publish("dataset", "release", title="Rings", licence="CC-BY-4.0", creators=["Ada Lovelace"])
     """
     from ddnn_traces.release import publish as releases
 
-    return releases.publish(dataset, Path(out), releases.PublishOptions(**options))
+    return releases.publish(dataset, Path(out), _given("publish", releases.PublishOptions, options))
 
 
+@_python
 def write_report(dataset: Dataset, out: str | Path, charts: str | Path | None = None) -> Path:
     """Write the dataset's report, one self-contained HTML file; return its path.
 
     charts: a folder for its charts as SVG and PNG files. Raises errors.UsageError where `out` cannot be a file.
+
+    Example:
+
+        ddnn_traces.write_report(ddnn_traces.open("dataset"), "report.html")
     """
     from ddnn_traces.report import page
 
     return page.write(dataset, Path(out), None if charts is None else Path(charts))
 
 
+@_python
 def write_packets(
     dataset: str | Path, out: str | Path, *, run: str | None = None, flow: int | Sequence[int] = (),
     pair: tuple[str, str] | None = None, step: int | None = None, captures: str | Path | Sequence[str | Path] = (),
@@ -205,6 +303,10 @@ def write_packets(
 
     Raises errors.UsageError for a wrong selection, and where captures are missing; errors.CaptureError where one has
     changed since it was ingested.
+
+    Example:
+
+        ddnn_traces.write_packets("dataset", "step-3.pcap", step=3)
     """
     from ddnn_traces.export import packets
     from ddnn_traces.query.dataset import Dataset
@@ -215,18 +317,24 @@ def write_packets(
         return packets.write(opened, Path(out), selection, [str(source) for source in sources])
 
 
+@_python
 def push(release: str | Path, to: str, **options: Any) -> Outcome:
     """Upload a release to a folder, an S3-compatible store, the Hugging Face Hub or Zenodo; only missing files are
     sent.
 
     to: as --to of the command `ddnn-traces push`. options: as of that command, with underscores (endpoint_url, record,
     publish_deposit, private). Raises errors.PushError.
+
+    Example:
+
+        ddnn_traces.push("release", "pushed")
     """
     from ddnn_traces.release import push as pushing
 
-    return pushing.push(Path(release), to, pushing.PushOptions(**options))
+    return pushing.push(Path(release), to, _given("push", pushing.PushOptions, options))
 
 
+@_python
 def verify(
     release: str | Path, jobs: int | None = None, say: Callable[[str], None] = lambda _: None, fast: bool = False
 ) -> pl.DataFrame:
@@ -237,6 +345,10 @@ def verify(
     name of each check when it begins. fast: ingest the captures of some runs only.
 
     Needs the extra publish. Raises errors.UsageError where there is no release.
+
+    Example:
+
+        ddnn_traces.verify("release").filter(status="failed")
     """
     import dataclasses
 

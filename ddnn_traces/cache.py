@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _WEEK_S = 7 * 24 * 3600
+_JIT = Path(__file__).with_name("jit.py")
 
 
 def folder(name: str) -> Path | None:
@@ -28,6 +30,17 @@ def folder(name: str) -> Path | None:
             _remove_lost(above / name)
             return above / name
     return None
+
+
+def code_folder(name: str, sources: Iterable[Path]) -> Path | None:
+    """Folder for the compiled code of these sources, named by their content and that of jit.py; None where none is
+    writable. Where it is new, those of older versions are removed."""
+    content = b"".join(path.read_bytes() for path in (*sources, _JIT))
+    is_checked = os.environ.get("NUMBA_BOUNDSCHECK", "0") != "0"
+    place = folder(f"{name}-" + "checked-" * is_checked + hashlib.sha256(content).hexdigest()[:16])
+    if place and not any(place.iterdir()):
+        remove_older(place, f"{name}-*")
+    return place
 
 
 def _is_private(place: Path) -> bool:

@@ -7,10 +7,9 @@ environment with the same version finds it, too.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
-from pathlib import Path
+from typing import Any, Literal
 
+import numpy as np
 from llvmlite import ir
 from numba import config, njit, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
@@ -19,19 +18,10 @@ from numba.core.runtime import rtsys
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
-from ddnn_traces import cache
-
 CHECKED = bool(config.BOUNDSCHECK)  # NUMBA_BOUNDSCHECK=1: for tests; every read is checked, slowly
-
-
-def cache_folder(name: str, sources: Iterable[Path]) -> Path | None:
-    """Folder for the compiled code of these sources, named by their content and that of this module; None where none is
-    writable. Where it is new, those of older versions are removed."""
-    content = b"".join(path.read_bytes() for path in (*sources, Path(__file__)))
-    folder = cache.folder(f"{name}-" + "checked-" * CHECKED + hashlib.sha256(content).hexdigest()[:16])
-    if folder and not any(folder.iterdir()):
-        cache.remove_older(folder, f"{name}-*")
-    return folder
+#: NUMBA_DISABLE_JIT=1: nothing is compiled, Python itself runs the functions: no wait before the first packet, and some
+#: 15,000 packets a second in place of millions.
+INTERPRETED = bool(config.DISABLE_JIT)
 
 
 class _Place:
@@ -83,6 +73,8 @@ class _Cache(FunctionCache):
 
 def compiled(function, folder):
     """Compile a function that Python calls, and cache the result on disk in `folder`; None: not cached."""
+    if INTERPRETED:
+        return np.errstate(over="ignore")(function)  # integers wrap around, as compiled ones do
     dispatcher = njit(nogil=True, boundscheck=False)(function)
     if folder is not None:
         dispatcher._cache = _Cache(function, folder)
@@ -98,7 +90,7 @@ inlined = njit(nogil=True, boundscheck=False, inline="always")
 
 
 @intrinsic
-def borrowed(typing_context, array):
+def _borrowed(typing_context, array):
     """The same array without an owner: it is not reference-counted, and lives no longer than the one it was made from.
 
     Counting is atomic; done for every packet, it took two thirds of the loop's time, and threads waited for each other.
@@ -115,7 +107,7 @@ def borrowed(typing_context, array):
 
 
 @intrinsic
-def prefetch(typing_context, array, at):
+def _prefetch(typing_context, array, at):
     """Prefetch the cache line of element `at`, counted through all rows, of an array in C order."""
 
     def generate(context, builder, signature, arguments):
@@ -155,8 +147,6 @@ def _unaligned_load(bits, big_endian):
 
 def _checked_load(bits, big_endian):
     """The same, byte by byte, so that bounds are checked."""
-    import numpy as np
-
     shifts = [8 * k for k in range(bits // 8)]
     order = np.array(shifts[::-1] if big_endian else shifts, np.uint64)
 
@@ -172,7 +162,16 @@ def _checked_load(bits, big_endian):
     return njit(nogil=True)(lambda buf, i: np.int64(load(buf, i)))
 
 
-_load = _checked_load if CHECKED else _unaligned_load
+def _interpreted_load(bits, big_endian):
+    """The same in plain Python."""
+    size, kind = bits // 8, np.uint64 if bits == 64 else np.int64
+    order: Literal["big", "little"] = "big" if big_endian else "little"
+    return lambda buf, i: kind(int.from_bytes(buf[i : i + size].tobytes(), order))
+
+
+_load: Any = _interpreted_load if INTERPRETED else _checked_load if CHECKED else _unaligned_load
+borrowed: Any = (lambda array: array) if INTERPRETED else _borrowed
+prefetch: Any = (lambda array, at: None) if INTERPRETED else _prefetch
 u16 = _load(16, True)
 u32 = _load(32, True)
 u64 = _load(64, True)

@@ -10,6 +10,7 @@ import functools
 import inspect
 import json
 import re
+import textwrap
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -177,6 +178,9 @@ API_INTRODUCTION = """\
 An error that a user can cause is a class of `ddnn_traces.errors`, below `DdnnTracesError`; its message states the next
 step. Docstrings are part of the package: `help(ddnn_traces.open)` prints the same text.
 
+
+Tables of a dataset are relations of DuckDB: `dataset.flows.filter("packets > 10").pl()`. Queries are functions, which a console completes:
+`dataset.queries.topology()`. A dataset and a regression show themselves in a notebook, and `print(fit)` is the regression's summary.
 """
 
 
@@ -297,9 +301,10 @@ def _parameter(param: inspect.Parameter) -> str:
 
 def _prose(item: Any) -> str:
     """A docstring as Markdown: what is code stays code, and nothing else becomes markup."""
-    text = inspect.getdoc(item) or ""
+    text, _, example = (inspect.getdoc(item) or "").partition("Example:\n\n")
     parts = re.split(r"(`[^`]*`)", text)
-    return "".join(part if part.startswith("`") else re.sub(r"([*<])", r"\\\1", part) for part in parts)
+    prose = "".join(part if part.startswith("`") else re.sub(r"([*<])", r"\\\1", part) for part in parts)
+    return f"{prose}```python\n{textwrap.dedent(example)}\n```" if example else prose
 
 
 PAGES = {

@@ -74,7 +74,6 @@ def test_where_nothing_is_writable_nothing_is_cached(
 def test_compiled_code_of_older_versions_is_removed_with_the_first_compilation_of_a_new_one(
     package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ddnn_traces import jit
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     above = tmp_path / "ddnn_traces"
@@ -83,12 +82,12 @@ def test_compiled_code_of_older_versions_is_removed_with_the_first_compilation_o
         (above / name / "inside" / "code.nbc").write_bytes(b"code")
         if name != "packet-loop-of-a-second-checkout":
             os.utime(above / name, (0, 0))
-    current = jit.cache_folder("packet-loop", [Path(__file__)])
+    current = cache.code_folder("packet-loop", [Path(__file__)])
     assert current
     assert {path.name for path in above.iterdir()} == {"packet-loop-of-a-second-checkout", "queries", current.name}
     (current / "code").mkdir()
     os.utime(above / "packet-loop-of-a-second-checkout", (0, 0))
-    assert jit.cache_folder("packet-loop", [Path(__file__)]) == current  # it is compiled: nothing is looked for
+    assert cache.code_folder("packet-loop", [Path(__file__)]) == current  # it is compiled: nothing is looked for
     assert (above / "packet-loop-of-a-second-checkout").exists()
 
 
@@ -99,7 +98,7 @@ def test_the_folder_of_the_packet_loop_is_named_by_all_that_is_compiled_into_it(
     from ddnn_traces import jit
     from ddnn_traces.pcap import compiled
 
-    sources = {*compiled.SOURCES, Path(jit.__file__)}
+    sources = {*compiled.SOURCES, Path(jit.__file__), Path(cache.__file__)}  # cache: nothing of it is compiled
     for path in compiled.SOURCES:
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.ImportFrom) or not str(node.module).startswith("ddnn_traces"):
@@ -112,10 +111,10 @@ def test_the_folder_of_the_packet_loop_is_named_by_all_that_is_compiled_into_it(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     source = tmp_path / "constants.py"
     source.write_text("LIMIT = 1")
-    folder = jit.cache_folder("loop", [source])
-    assert jit.cache_folder("loop", [source]) == folder
+    folder = cache.code_folder("loop", [source])
+    assert cache.code_folder("loop", [source]) == folder
     source.write_text("LIMIT = 2")
-    assert jit.cache_folder("loop", [source]) != folder
+    assert cache.code_folder("loop", [source]) != folder
 
 
 def test_the_same_source_elsewhere_is_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

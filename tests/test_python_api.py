@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import html
 import inspect
 import subprocess
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 
+import polars as pl
 import pytest
 from small_runs import A, B, ring, write_captures
 from tools import CTRL_C, interrupted_in_its_wait
@@ -16,6 +19,7 @@ import ddnn_traces
 from ddnn_traces.errors import DdnnTracesError
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.store import schema
 
 
 def test_the_flows_of_one_file_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +74,113 @@ def test_a_regression_has_a_summary(sample_dataset: Dataset) -> None:
     assert len(fit.summary(verbose=True)) > len(fit.summary())
 
 
-@pytest.mark.parametrize("name", ["ingest", "regress", "open", "predict", "write_report", "write_packets", "read_pcap"])
+def test_a_regression_prints_its_summary(sample_dataset: Dataset) -> None:
+    fit = ddnn_traces.regress(sample_dataset)
+    assert str(fit) == fit.summary()
+    assert html.escape(fit.formula) in fit._repr_html_()
+
+
+def test_tables_are_relations(sample_dataset: Dataset) -> None:
+    """Those of the open runs, by name; a wrong name gets the nearest one."""
+    run = sample_dataset.run_ids[0]
+    with ddnn_traces.open(sample_dataset.path, runs=run) as opened:
+        for table in schema.TABLES:
+            assert getattr(opened, table).count("*").fetchall() == [(opened.row_counts()[table],)]
+        large = opened.flows.filter("packets > 100").pl()
+        assert large["run_id"].unique().to_list() == [run] and (large["packets"] > 100).all()
+        assert {*schema.TABLES, "query", "sql", "plot"} <= {*dir(opened)}
+        with pytest.raises(AttributeError, match="a dataset has no flow; did you mean flows"):
+            opened.flow  # noqa: B018
+
+
+def test_a_notebook_shows_a_dataset_as_a_table(tmp_path: Path, sample_dataset: Dataset) -> None:
+    """Its rows by table; a hostile name of a folder is text."""
+    shown = sample_dataset._repr_html_()
+    assert f"<td>flows</td><td>{sample_dataset.row_counts()['flows']:,}</td>" in shown
+    hostile = tmp_path / "<img src=x>"
+    hostile.symlink_to(sample_dataset.path)
+    with ddnn_traces.open(hostile) as opened:
+        assert "<img" not in opened._repr_html_()
+
+
+def test_queries_are_functions_that_a_console_completes(sample_dataset: Dataset) -> None:
+    queries = sample_dataset.queries
+    assert {*queries} <= {*dir(queries)}
+    assert not {*queries} & {*dir(dict)}, "a method of dict would hide it"
+    assert queries.topology().sort("run_id").equals(sample_dataset.query("topology").sort("run_id"))
+    coarse = sample_dataset.query("pair_throughput", window_ms=100.0)
+    assert queries.pair_throughput(window_ms=100.0).height == coarse.height < queries.pair_throughput().height
+    assert queries["topology"].question in str(queries.topology.__doc__)
+    with pytest.raises(AttributeError, match="no query named topolgy; the nearest are topology"):
+        queries.topolgy  # noqa: B018
+
+
+def test_names_are_those_that_users_call() -> None:
+    assert {*dir(ddnn_traces)} == {*ddnn_traces.__all__, "errors", "__version__"}
+    assert all(hasattr(ddnn_traces, name) for name in dir(ddnn_traces))
+
+
+def test_errors_name_parameters_of_python(tmp_path: Path) -> None:
+    """And commands as they are typed."""
+    with pytest.raises(DdnnTracesError, match=r"^clock_offset inf: not a number of seconds"):
+        ddnn_traces.ingest("x", tmp_path / "dataset", clock_offset=float("inf"))
+    with pytest.raises(DdnnTracesError, match=r"^jobs 0 is not a number of threads"):
+        ddnn_traces.ingest("x", tmp_path / "dataset", jobs=0)
+    with pytest.raises(TypeError, match=r"publish\(\) has no argument titel; did you mean title"):
+        ddnn_traces.publish("dataset", tmp_path / "release", titel="Rings")
+
+
+def test_tables_of_one_file(tmp_path: Path, sample: Path) -> None:
+    """As a dataset has them; in chunks they are the same rows."""
+    folder = sample / "torch-mlp1-sgd-32-gloo-0ms-ring"
+    capture, log = folder / "worker-1-tcpdump.pcap.gz", folder / "train_history-worker-1.log"
+    (tmp_path / "a.pcap.gz").symlink_to(capture)
+    with pytest.raises(DdnnTracesError, match=r"no training steps; log= names the training log"):
+        ddnn_traces.read_pcap(tmp_path / "a.pcap.gz", table="step_flows")
+    steps = ddnn_traces.read_pcap(tmp_path / "a.pcap.gz", table="step_flows", log=log)
+    flows = ddnn_traces.read_pcap(tmp_path / "a.pcap.gz")
+    assert steps["wire_bytes"].sum() == flows["wire_bytes"].sum()
+    assert steps["step"].n_unique() > 2
+    windows = ddnn_traces.read_pcap(tmp_path / "a.pcap.gz", table="flow_windows", window_ms=100.0)
+    assert windows["wire_bytes"].sum() == flows["wire_bytes"].sum()
+    with pytest.raises(DdnnTracesError, match=r"table='flow': it is one of flows, .*; did you mean flows"):
+        ddnn_traces.read_pcap(capture, table="flow")
+    chunks = list(ddnn_traces.read_pcap_chunks(capture, rows=2048))
+    assert [chunk.height for chunk in chunks[:-1]] == [2048] * (len(chunks) - 1) and len(chunks) > 1
+    assert pl.concat(chunks).equals(ddnn_traces.read_pcap(capture, table="packets"))
+
+
+NEED_PUBLISH = ("publish", "verify", "push")  # tests/release/test_release_examples.py
+EXAMPLES = [name for name in ddnn_traces.__all__ if inspect.isfunction(getattr(ddnn_traces, name))]
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in NEED_PUBLISH])
+@pytest.mark.long_after(2)
+def test_examples_run(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample: Path, sample_dataset: Dataset
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "captures").symlink_to(sample / "torch-mlp1-sgd-32-gloo-0ms-ring")
+    (tmp_path / "sample").symlink_to(sample_dataset.path)
+    if name not in ("ingest", "read_pcap", "read_pcap_chunks"):
+        ddnn_traces.ingest("captures", "dataset").close()
+    exec(example(name), {"ddnn_traces": ddnn_traces})
+
+
+def example(name: str) -> str:
+    """The example of a function's docstring."""
+    text = inspect.getdoc(getattr(ddnn_traces, name)) or ""
+    return textwrap.dedent(text.partition("Example:\n\n")[2])
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_function_has_an_example(name: str) -> None:
+    assert f"ddnn_traces.{name}(" in example(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["ingest", "regress", "open", "predict", "write_report", "write_packets", "read_pcap", "read_pcap_chunks"]
+)
 def test_options_have_names_and_types(name: str) -> None:
     signature = inspect.signature(getattr(ddnn_traces, name))
     assert all(param.kind is not param.VAR_KEYWORD for param in signature.parameters.values())

@@ -157,11 +157,14 @@ def ingest(
     if options["scheduler"] is not None and options["jobs"] is not None:
         raise click.UsageError("--jobs counts threads of this machine; leave it out with --scheduler")
     _prepare_for_ingest(options["scheduler"] is not None or any(map(is_url, (*sources, out))))
-    from ddnn_traces.cli import lines
-    from ddnn_traces.ingestors import pipeline
-    from ddnn_traces.ingestors.options import IngestOptions
+    from ddnn_traces.cli import first_ingest, lines
 
     messages = lines.messages()
+    if not plan and options["engine"] == DEFAULT_ENGINE and options["scheduler"] is None:
+        first_ingest.prepare(sources, messages)
+    from ddnn_traces.ingestors import pipeline  # which imports numba
+    from ddnn_traces.ingestors.options import IngestOptions
+
     if plan:
         _print_plan(list(sources), out, IngestOptions(**options), messages)
         return

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ddnn_traces import jit
 from ddnn_traces.capture_format import PCAP_HEADER_BYTES
 from ddnn_traces.pcap import parts
 from ddnn_traces.pcap.capture_facts import PACKETS, TRAINS, CaptureFacts, CellSpill, ReadOptions, Spill
@@ -25,7 +26,7 @@ _NOT_TOLD = -1  # value that stands for null
 
 def is_compiled() -> bool:
     """Whether the packet loop need not be compiled first, which takes about half a minute."""
-    return bool(loop.scan.signatures) or is_cached()
+    return jit.INTERPRETED or bool(loop.scan.signatures) or is_cached()
 
 
 def prepare(largest: int) -> None:

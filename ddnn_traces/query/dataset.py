@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import html
 import re
 import shutil
 import tempfile
@@ -92,7 +93,24 @@ def _spill_folder() -> str:
 
 
 class Queries(dict[str, catalogue.Query]):
-    """Queries by name; in a notebook or a console, a line each with its question."""
+    """Queries by name, and as functions: queries.topology() has its rows. In a notebook or a console, a line each with
+    its question."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        super().__init__(catalogue.catalogue())
+        self._dataset = dataset
+
+    def __getattr__(self, name: str) -> Callable[..., pl.DataFrame]:
+        try:
+            query = catalogue.find(name)
+        except QueryError as error:
+            raise AttributeError(str(error)) from None
+        function = functools.partial(self._dataset.query, name)
+        function.__doc__ = query.description
+        return function
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self]
 
     def __repr__(self) -> str:
         width = max(map(len, self))
@@ -206,7 +224,25 @@ class Dataset:
     @property
     def queries(self) -> Queries:
         """The named queries, by name."""
-        return Queries(catalogue.catalogue())
+        return Queries(self)
+
+    def __getattr__(self, name: str) -> duckdb.DuckDBPyRelation:
+        """A table, as a relation of DuckDB: dataset.flows.filter("packets > 10").pl()."""
+        if name not in schema.TABLES:
+            near = nearest(name, [*schema.TABLES, *(own for own in vars(Dataset) if own[0] != "_")], 1)
+            raise AttributeError(f"a dataset has no {name}; {near}")
+        return self._connection.table(name)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *schema.TABLES]
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{name}</td><td>{count:,}</td><td>{html.escape(schema.table(name).row)}</td></tr>"
+            for name, count in self.row_counts().items()
+        )
+        head = "<tr><th>table</th><th>rows</th><th>one row is</th></tr>"
+        return f"<p>{html.escape(repr(self))}</p><table>{head}{rows}</table>"
 
     def __repr__(self) -> str:
         runs = self.run_ids

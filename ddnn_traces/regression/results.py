@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -363,6 +364,12 @@ class Regression(OlsFit):
     def summary(self, verbose: bool = False) -> str:
         """Coefficients, tests, verdicts and diagnostics as text, as `ddnn-traces regress` prints them."""
         return self._text(self, verbose)
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.summary())}</pre>"
 
     @property
     def left(self) -> str:
