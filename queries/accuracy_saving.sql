@@ -1,4 +1,5 @@
 -- question: How much volume does one framework save compared with another until the model reaches an accuracy?
+-- subject: accuracy
 -- row: a model, a mark and two framework settings, the one that needs less first
 -- inputs: volume_to_accuracy
 -- answer: framework_setting, other_setting, saving

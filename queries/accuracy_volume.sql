@@ -1,4 +1,5 @@
 -- question: How accurate is the model after how much transmitted volume?
+-- subject: accuracy
 -- row: a run and a training step at whose end the accuracy is known
 -- inputs: runs, hosts, steps, step_flows, framework_settings
 -- param: smooth_steps BIGINT = 1; the accuracy is the mean of this many last steps (fewer at the start); 1: as logged

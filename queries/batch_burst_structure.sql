@@ -1,4 +1,5 @@
 -- question: How long are the bursts of communication and the valleys between them, at which batch size?
+-- subject: throughput
 -- row: a run
 -- inputs: runs, flows, logged_steps, heaviest_pairs, flow_windows, run_spans, framework_settings, inferred_steps
 -- answer: batch_size, burst_ms, valley_ms

@@ -1,4 +1,5 @@
 -- question: When does one pair of hosts send in otherwise equal runs of several batch sizes?
+-- subject: throughput
 -- row: a run of the comparison and a window of the excerpt in which its pair sent something
 -- inputs: runs, flows, steps, heaviest_pairs, flow_windows, run_spans, framework_settings
 -- param: steps BIGINT > 0 = 2; steps of the excerpt

@@ -1,4 +1,5 @@
 -- question: How fast is the exchange of each step: for the algorithm, for the bus, and on the busiest host's link?
+-- subject: collectives
 -- row: a run, a step and a way of measuring the time; one row with null step for a run without an exchange in steps
 -- inputs: runs, hosts, steps, conservation, collective_completion
 -- answer: step, bus_gbit_per_s, link_gbit_per_s

@@ -1,4 +1,5 @@
 -- question: How much does each capture file miss of the connections in it, and what do its own counters say?
+-- subject: runs
 -- row: a capture file
 -- inputs: captures
 -- answer: percent_lost, flagged

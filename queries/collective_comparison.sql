@@ -1,4 +1,5 @@
 -- question: By how much does each part of each collective differ between two runs?
+-- subject: delays
 -- row: a job, a collective of its step, and a part of its time; none where no run is named, and an error where there is no such run
 -- inputs: runs, collectives, collective_delays
 -- param: a_run VARCHAR = NULL; run_id of the first run

@@ -1,4 +1,5 @@
 -- question: When is the exchange of each step complete, and what delays it?
+-- subject: collectives
 -- row: a run, a step and a way of measuring it
 -- inputs: collective_flows, flow_windows, steps, hosts, program_events, parameter_servers, step_synchrony
 -- answer: step, completion_ms, last_worker

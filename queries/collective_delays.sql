@@ -1,4 +1,5 @@
 -- question: What does the time of each collective of each step consist of?
+-- subject: delays
 -- row: a run, a job, a step and a collective of it
 -- inputs: collective_times, collective_entries, edge_times
 -- answer: step, position, waiting_ms, slow_link_ms, last_host

@@ -1,4 +1,5 @@
 -- question: Which collectives does each host finish before it enters each collective, and how long does it compute between?
+-- subject: collectives
 -- row: a run, a job, a step, a collective, a host of it and a collective that it waits for; needs_step is null where it waits for none
 -- inputs: collective_transfers, collective_entries
 -- param: first_step BIGINT = NULL; only this step of a job and later ones; NULL: from the first

@@ -1,4 +1,5 @@
 -- question: When was each host free for a collective, and when did it enter it?
+-- subject: delays
 -- row: a run, a job, a step, a collective and a host that sent something for it
 -- inputs: flows, messages, job_flows, collective_transfers
 -- column: run_id from collective_transfers

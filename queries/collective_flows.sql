@@ -1,4 +1,5 @@
 -- question: Which flows carry the exchange of a run, and by whose log do their bytes belong to steps?
+-- subject: collectives
 -- row: a run and a flow that carries a part of the exchange
 -- inputs: topology, topology_edges, flows, step_flows, hosts, steps, step_synchrony
 -- column: run_id

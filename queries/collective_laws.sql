@@ -1,4 +1,5 @@
 -- question: What must each collective move in a step, and how do its pairs of hosts share it?
+-- subject: topology
 -- row: a topology and a law that its exchange may follow
 -- inputs: none
 -- param: hosts BIGINT > 0 = NULL; N, hosts that take part in the exchange; without it no factor is computed

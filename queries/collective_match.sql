@@ -1,4 +1,5 @@
 -- question: Do the collectives on the wire and those that profilers recorded agree, one by one?
+-- subject: timelines
 -- row: a run, a profiler and a collective, of the wire or of the profiler
 -- inputs: profiler_collectives, profiler_clocks, collectives, collective_times, collective_transfers
 -- column: run_id

@@ -1,4 +1,5 @@
 -- question: Which messages make up each collective of each step, and which does each wait for?
+-- subject: collectives
 -- row: a run, a job, a message of one of its collectives and a message that it waits for; one row with needs_transfer null where it waits for none
 -- inputs: flows, messages, collective_transfers
 -- param: first_step BIGINT = NULL; only this step of a job and later ones; NULL: from the first

@@ -1,4 +1,5 @@
 -- question: Are the collectives inferred from the traffic those that the programs logged?
+-- subject: collectives
 -- row: a run and a kind of collective that was logged or inferred
 -- inputs: program_events, collectives
 -- column: run_id from program_events

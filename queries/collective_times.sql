@@ -1,4 +1,5 @@
 -- question: When did each collective of each step begin and end, and which host entered it last?
+-- subject: collectives
 -- row: a run, a job, a step and a collective of it
 -- inputs: collectives, collective_entries, collective_transfers
 -- answer: step, position, duration_ms

@@ -1,4 +1,5 @@
 -- question: What does each flow send for which collective of which step?
+-- subject: collectives
 -- row: a run, a job, a step, a collective and a flow
 -- inputs: flows, inferred_jobs
 -- column: run_id from flows

@@ -1,4 +1,5 @@
 -- question: Which collectives make up a step of each training job, in which order, between which hosts, of how many bytes?
+-- subject: collectives
 -- row: a run, a job and a collective of a step; each ring or tree that runs at once with others is one
 -- inputs: jobs, inferred_jobs, collective_transfers
 -- answer: job, position, kind, tensor_bytes, confidence

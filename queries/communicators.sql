@@ -1,4 +1,5 @@
 -- question: Which groups of hosts communicate in each training job, and what for?
+-- subject: collectives
 -- row: a run, a job and a group of hosts
 -- inputs: collectives
 -- column: run_id

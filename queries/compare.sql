@@ -1,4 +1,5 @@
 -- question: By how much do two runs, or two groups of runs, differ in every headline figure?
+-- subject: runs
 -- row: a figure; none where no run is named, and an error where a pattern matches none
 -- inputs: runs, flows, flow_windows, steps, step_flows, total_volume, flow_counts, step_volume, step_time_rows, student_t
 -- answer: figure, difference, verdict

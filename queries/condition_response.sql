@@ -1,4 +1,5 @@
 -- question: How do samples a second change when one condition of the links is changed and the others stay at their best?
+-- subject: conditions
 -- row: a condition, a value of it, and a training: framework, model, batch size, topology, workers and congestion control
 -- inputs: sweep_cells, student_t
 -- figure: cheng figs. 2 to 10

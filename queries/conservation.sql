@@ -1,4 +1,5 @@
 -- question: Does a run transmit what its algorithm must move, and what explains the rest?
+-- subject: topology
 -- row: a run
 -- inputs: runs, flows, hosts, steps, events, logged_steps, step_flows, exchange_laws, topology_edges, training_spans, spilled_payload, first_steps_received, step_synchrony, parameter_servers, topology_words
 -- answer: payload_bytes, unexplained_share, flagged

@@ -1,4 +1,5 @@
 -- question: Which hosts and collectives does each step wait for, one after the other?
+-- subject: delays
 -- row: a run, a job, a step and a part of its critical path: a collective, and before it the host that entered it last
 -- inputs: collectives, collective_dependencies
 -- column: run_id from collective_dependencies

@@ -1,4 +1,5 @@
 -- question: Which flows of a run carry the data that its training exchanges?
+-- subject: volume
 -- row: a run and a data flow
 -- inputs: flow_connections, step_flows, flow_classes
 -- figure: farhat section 3 (the large flows primarily send the model)

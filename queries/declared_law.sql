@@ -1,4 +1,5 @@
 -- question: How many model sizes does a declared collective send in a step?
+-- subject: topology
 -- row: the collective that is declared; no row for a word that is not known, and where no law gives a number
 -- inputs: topology_words, collective_laws
 -- param: word VARCHAR = NULL; topology as declared, in any of the words of topology_words

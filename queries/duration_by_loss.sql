@@ -1,4 +1,5 @@
 -- question: How much longer does training take when packets are lost?
+-- subject: conditions
 -- row: a run that has a duration
 -- inputs: runs, flows, steps, events, framework_settings, segmentation_offload
 -- figure: zerwas fig. 10

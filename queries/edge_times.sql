@@ -1,4 +1,5 @@
 -- question: How long does each host send to each other for a collective, and how long where it goes as on similar links?
+-- subject: delays
 -- row: a run, a job, a step, a collective, and a sender and receiver of its data
 -- inputs: messages, flow_windows, job_flows, collectives, collective_transfers
 -- answer: step, src_ip, dst_ip, excess_ms

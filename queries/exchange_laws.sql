@@ -1,4 +1,5 @@
 -- question: How much payload must the algorithm of a run move in a step, for each byte of the model?
+-- subject: topology
 -- row: a run and a law that its exchange may follow; one row with a null law where the topology is unknown
 -- inputs: topology_matches, collective_laws
 -- column: run_id

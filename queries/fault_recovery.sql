@@ -1,4 +1,5 @@
 -- question: What becomes of a training when a process or a host of it is killed, and what does a checkpoint save?
+-- subject: delays
 -- row: a run in which something was killed on purpose
 -- inputs: runs, run_attributes, steps, events, hosts
 -- figure: cheng section 4.4

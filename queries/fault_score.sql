@@ -1,4 +1,5 @@
 -- question: Does the costliest finding of each run name the host and the kind of the fault that was made on purpose?
+-- subject: delays
 -- row: a run whose fault is declared, or declared to be none
 -- inputs: runs, hosts, jobs, verdicts, collective_entries, edge_times
 -- answer: fault_kind, found_kind, is_place_right

@@ -1,4 +1,5 @@
 -- question: In which order do runs enter a figure that cannot show all of them?
+-- subject: runs
 -- row: a run that has a flow
 -- inputs: runs, flows
 -- column: run_id from flows

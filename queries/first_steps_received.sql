@@ -1,4 +1,5 @@
 -- question: How much payload does each host receive from each other one in the first steps of its own log?
+-- subject: volume
 -- row: a run with a log, a directed pair of hosts and a step
 -- inputs: flows, flow_windows, steps, hosts, training_spans
 -- column: run_id

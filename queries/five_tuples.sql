@@ -1,4 +1,5 @@
 -- question: How much does each five-tuple of a run send?
+-- subject: volume
 -- row: a run and a directed five-tuple, in its tunnel and of its RoCEv2 queue pair
 -- inputs: flows
 -- column: run_id

@@ -1,4 +1,5 @@
 -- question: In which bursts does each flow send, and how long is it silent between them?
+-- subject: throughput
 -- row: a flow and a burst
 -- inputs: flows, flow_windows
 -- param: gap_ms DOUBLE > 0 = 5; a silence of this length or longer ends a burst, ms; at least the base window of the dataset

@@ -1,4 +1,5 @@
 -- question: Which connections miss bytes that were sent, and how many in each direction?
+-- subject: runs
 -- row: a TCP connection: a flow and its reverse flow, where there is one; only those that miss bytes
 -- inputs: flows
 -- answer: flow_id, percent_lost

@@ -1,4 +1,5 @@
 -- question: How many flows of a run are small, medium and large, and what do they carry?
+-- subject: volume
 -- row: a run that has a flow and a class
 -- inputs: flow_classes
 -- param: small_below DOUBLE = NULL; flows below this many wire bytes are small; NULL: found from the data

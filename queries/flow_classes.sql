@@ -1,4 +1,5 @@
 -- question: Which flows of a run are small, medium and large?
+-- subject: volume
 -- row: a run and a flow
 -- inputs: five_tuples
 -- answer: flow_id, src_ip, dst_ip, size_class

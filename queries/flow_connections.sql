@@ -1,4 +1,5 @@
 -- question: Which connections make up each five-tuple?
+-- subject: volume
 -- row: a connection (a row of flows)
 -- inputs: flows
 -- column: run_id

@@ -1,4 +1,5 @@
 -- question: How many flows does a run have, how many carry nearly all of the volume, and what are the others?
+-- subject: volume
 -- row: a run
 -- inputs: runs, five_tuples
 -- param: share DOUBLE = 0.99; part of the run's wire bytes that the large flows must carry together

@@ -1,4 +1,5 @@
 -- question: What is each flow called in a figure?
+-- subject: volume
 -- row: a run and a five-tuple
 -- inputs: five_tuples, host_names
 -- column: run_id

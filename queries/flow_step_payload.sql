@@ -1,4 +1,5 @@
 -- question: How much payload does each flow send inside training steps?
+-- subject: volume
 -- row: a flow with a packet inside a step
 -- inputs: step_flows
 -- column: run_id

@@ -1,4 +1,5 @@
 -- question: When does each flow of a run send, in windows that suit the run's length?
+-- subject: throughput
 -- row: a run, a flow and a window in which it sent something
 -- inputs: flow_connections, five_tuples, flow_names, flow_windows, figure_runs
 -- param: runs BIGINT = NULL; only this many runs, in the order of figure_runs; NULL: all

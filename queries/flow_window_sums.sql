@@ -1,4 +1,5 @@
 -- question: What do the windows of each flow add up to?
+-- subject: volume
 -- row: a flow with windows
 -- inputs: flow_windows
 -- column: run_id

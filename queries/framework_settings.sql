@@ -1,4 +1,5 @@
 -- question: Under which framework setting is each run compared with others?
+-- subject: runs
 -- row: a run
 -- inputs: runs
 -- figure: zerwas section IV-B, the settings that figs. 3, 4 and 8 compare

@@ -1,4 +1,5 @@
 -- question: How fast is the flow that carries a run's gradients, on average and at its peak?
+-- subject: throughput
 -- row: a run
 -- inputs: runs, flows, gradient_payload, flow_windows, throughput_samples, host_names, within_run, framework_settings
 -- answer: src_host, dst_host, stretch, gbit_per_s

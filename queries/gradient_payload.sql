@@ -1,4 +1,5 @@
 -- question: How much payload does each flow carry that belongs to training?
+-- subject: volume
 -- row: a flow
 -- inputs: flows, flow_step_payload
 -- figure: zerwas table II (gradient-carrying flow)

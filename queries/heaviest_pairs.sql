@@ -1,4 +1,5 @@
 -- question: Which pair of hosts of a run carries the most payload of the training?
+-- subject: volume
 -- row: a run with payload
 -- inputs: gradient_payload, host_names
 -- column: run_id

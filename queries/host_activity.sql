@@ -1,4 +1,5 @@
 -- question: In which base windows does each host send or receive data?
+-- subject: throughput
 -- row: a run, a host and a stretch of 60 base windows in which it sent or received payload
 -- inputs: flows, flow_windows
 -- param: least_gbit_per_s DOUBLE = NULL; a flow's window with less payload is no communication, Gbit/s; NULL: a hundredth of the fastest one of the host's flows

@@ -1,4 +1,5 @@
 -- question: What is each host called in a figure?
+-- subject: runs
 -- row: a host in a run
 -- inputs: hosts
 -- figure: zerwas fig. 4 (W1, Ch.)

@@ -1,4 +1,5 @@
 -- question: Which jobs, steps and collectives does the traffic of a run show, without any log?
+-- subject: collectives
 -- row: a run and a job; one row without a job for a run whose traffic shows none
 -- inputs: flows, messages
 -- made_by: ddnn_traces.collectives

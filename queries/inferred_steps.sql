@@ -1,4 +1,5 @@
 -- question: Which training steps does the traffic show, without any log?
+-- subject: steps
 -- row: a run and a step; one row without a step for a run whose traffic shows none
 -- inputs: runs, flow_windows, step_bursts
 -- answer: step, start_ns, confidence

@@ -1,4 +1,5 @@
 -- question: How long do the iterations of a run take?
+-- subject: steps
 -- row: a run and a duration that one of its iterations had
 -- inputs: steps
 -- param: points BIGINT > 0 = NULL; at most this many rows per run (2 or more), evenly over the iterations; NULL: every duration

@@ -1,4 +1,5 @@
 -- question: How much does a data flow send in an iteration, compared with the size of the model?
+-- subject: volume
 -- row: a run
 -- inputs: runs, flow_connections, step_flows, data_flows
 -- figure: farhat section 3 (flow sizes around twice the model)

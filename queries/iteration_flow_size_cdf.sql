@@ -1,4 +1,5 @@
 -- question: How much does a flow send in an iteration?
+-- subject: volume
 -- row: a run and a size that one of its flows had in one of its iterations
 -- inputs: flow_connections, step_flows, flow_classes, data_flows
 -- param: flow_kind VARCHAR = data; data (as in data_flows), small, medium or large (as in flow_classes) flows; NULL: all flows

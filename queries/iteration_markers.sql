@@ -1,4 +1,5 @@
 -- question: When does each iteration of a run begin and end?
+-- subject: steps
 -- row: a run and a step of one worker
 -- inputs: steps, figure_runs
 -- param: first_step BIGINT = 0; the first step of the excerpt

@@ -1,4 +1,5 @@
 -- question: Which flows carry the data of which training job?
+-- subject: collectives
 -- row: a run and a flow with the data of a job
 -- inputs: inferred_jobs
 -- column: run_id

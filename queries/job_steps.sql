@@ -1,4 +1,5 @@
 -- question: When did the steps of each training job begin and end, by its traffic alone?
+-- subject: collectives
 -- row: a run, a job and a step of which the captures have all bytes
 -- inputs: flow_windows, job_flows, collective_transfers
 -- column: run_id from job_flows

@@ -1,4 +1,5 @@
 -- question: Which training jobs share the hosts of a run, and how long is a step of each?
+-- subject: collectives
 -- row: a run and a job
 -- inputs: flows, captures, job_flows, collective_transfers
 -- answer: job, hosts, period_ms, confidence

@@ -1,4 +1,5 @@
 -- question: How long before a layer computes again are its gradients exchanged, in a simulated run?
+-- subject: timelines
 -- row: a run, a worker, a step and a layer with gradients
 -- inputs: runs, events, steps
 -- figure: gao figs. 4.8 to 4.11

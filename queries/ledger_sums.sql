@@ -1,4 +1,5 @@
 -- question: What became of all captured packets?
+-- subject: runs
 -- row: a reason of the ledger
 -- inputs: capture_ledger
 -- column: reason; reason of the ledger, as in capture_ledger

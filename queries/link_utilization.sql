@@ -1,4 +1,5 @@
 -- question: How much of a step does a worker's link transmit, and how much longer than that does the step last?
+-- subject: throughput
 -- row: a run with a declared link rate and with steps
 -- inputs: runs, run_step_time, step_flows, flows, hosts
 -- figure: gao equations 5.1 and 5.2, table 5.3

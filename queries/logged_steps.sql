@@ -1,4 +1,5 @@
 -- question: How many training steps do the logs of a run have, and from when to when?
+-- subject: steps
 -- row: a run with a log
 -- inputs: steps
 -- column: run_id

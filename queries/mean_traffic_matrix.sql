@@ -1,4 +1,5 @@
 -- question: How much do hosts send to each other in each configuration, averaged over its runs?
+-- subject: volume
 -- row: a configuration and a directed pair of hosts that sent something in one of its runs
 -- inputs: run_configurations, run_settings, traffic_matrix, step_pairs, host_names
 -- param: chosen_runs VARCHAR = NULL; only runs whose name matches this pattern (GLOB: * any text, ? any character); NULL: all

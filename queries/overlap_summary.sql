@@ -1,4 +1,5 @@
 -- question: How do the workers of a run spend a step: computing, communicating, both, or waiting?
+-- subject: steps
 -- row: a run and a worker
 -- inputs: step_overlap
 -- answer: worker, overlap_share

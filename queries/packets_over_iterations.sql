@@ -1,4 +1,5 @@
 -- question: When are packets sent, relative to the start and end of the iterations?
+-- subject: throughput
 -- row: a run and a window of the excerpt in which something was sent
 -- inputs: flow_windows, iteration_markers
 -- param: window_ms DOUBLE > 0 = 5; length of a window, ms; at least the base window of the dataset

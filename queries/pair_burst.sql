@@ -1,4 +1,5 @@
 -- question: How do the pairs of hosts of a run take turns when it is busiest?
+-- subject: throughput
 -- row: a run, a directed pair of hosts and a window of the excerpt in which it sent something
 -- inputs: flows, flow_windows, host_names, figure_runs
 -- param: window_ms DOUBLE > 0 = 10; length of a window, ms; at least the base window of the dataset

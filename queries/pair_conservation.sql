@@ -1,4 +1,5 @@
 -- question: Does each pair of hosts transmit in each step what the algorithm must move between them?
+-- subject: topology
 -- row: a run, a step and a directed pair of hosts that carries the exchange
 -- inputs: step_pairs, topology_edges, conservation, collective_laws
 -- answer: step, src_ip, dst_ip, share_of_expected

@@ -1,4 +1,5 @@
 -- question: How much payload does each pair of hosts exchange inside the training steps?
+-- subject: volume
 -- row: a run and a directed pair of hosts with payload
 -- inputs: step_pairs, gradient_payload
 -- column: run_id

@@ -1,4 +1,5 @@
 -- question: How fast does each pair of hosts send over time, at a fine grain?
+-- subject: throughput
 -- row: a run, a directed pair of hosts and a window in which it sent something
 -- inputs: runs, flows, flow_windows
 -- answer: since_start_ms, gbit_per_s

@@ -1,4 +1,5 @@
 -- question: When in the communication of a step does each pair of hosts send?
+-- subject: throughput
 -- row: a run and a directed pair of hosts with payload in its first steps
 -- inputs: hosts, flows, flow_windows, steps
 -- column: run_id

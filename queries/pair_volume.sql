@@ -1,4 +1,5 @@
 -- question: How much do the hosts of a run exchange, under the names that a figure gives them?
+-- subject: volume
 -- row: a run and a directed pair of hosts that sent something
 -- inputs: traffic_matrix, host_names, figure_runs
 -- param: runs BIGINT = NULL; only this many runs, in the order of figure_runs; NULL: all

@@ -1,4 +1,5 @@
 -- question: Which flows carry data between the workers and the parameter servers of a run?
+-- subject: servers
 -- row: a run and a flow
 -- inputs: flows, flow_step_payload, hosts, parameter_servers
 -- figure: chang section 3 (aggregation and distribution)

@@ -1,4 +1,5 @@
 -- question: Which runs have parameter servers, and are the steps of their workers known?
+-- subject: servers
 -- row: a run with a parameter server
 -- inputs: hosts, steps, parameter_servers, parameter_server_flows, parameter_server_steps
 -- column: run_id

@@ -1,4 +1,5 @@
 -- question: What does each pair of a worker and a parameter server exchange in each step, in each direction?
+-- subject: servers
 -- row: a run, a step, a phase (aggregation or distribution), a parameter server and a worker
 -- inputs: flow_windows, parameter_server_flows, parameter_server_logs, parameter_server_steps
 -- figure: chang section 3 (aggregation and distribution)

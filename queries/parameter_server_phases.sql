@@ -1,4 +1,5 @@
 -- question: When are a step's gradients aggregated at the parameter servers and its parameters distributed, and how much is that?
+-- subject: servers
 -- row: a run with a parameter server and a step; one row with a problem, and without a step, where phases cannot be separated
 -- inputs: runs, hosts, program_events, parameter_servers, parameter_server_flows, parameter_server_runs, parameter_server_pairs, parameter_server_steps
 -- figure: chang fig. 2 and section 3

@@ -1,4 +1,5 @@
 -- question: Which runs have parameter servers, are they synchronous, and can the phases of their steps be separated?
+-- subject: servers
 -- row: a run with a parameter server
 -- inputs: runs, parameter_server_logs, parameter_server_pairs, step_synchrony
 -- figure: chang section 2 (synchronous training with n servers and w workers)

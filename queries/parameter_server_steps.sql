@@ -1,4 +1,5 @@
 -- question: From when to when is each step of the workers that exchange data with a parameter server?
+-- subject: servers
 -- row: a run, a worker that exchanges data with a parameter server, and a step
 -- inputs: steps, hosts, parameter_server_flows
 -- column: run_id

@@ -1,4 +1,5 @@
 -- question: How many transfers does an iteration of a parameter-server run make and how much do they carry, compared with n*w and 2*m*w?
+-- subject: servers
 -- row: a run with a parameter server and a phase: aggregation, distribution, both; one row with a problem where they cannot be separated
 -- inputs: runs, parameter_server_runs, parameter_server_phases
 -- figure: chang section 2 (transfers, throughput) and fig. 2

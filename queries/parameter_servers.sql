@@ -1,4 +1,5 @@
 -- question: Which hosts of a run are parameter servers?
+-- subject: servers
 -- row: a run and a parameter server
 -- inputs: runs, hosts, flows, flow_step_payload
 -- figure: chang section 2 (n parameter servers)

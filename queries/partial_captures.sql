@@ -1,4 +1,5 @@
 -- question: Which captures could not be read to their end, and what is missing?
+-- subject: runs
 -- row: a capture file that is truncated or corrupt
 -- inputs: captures
 -- column: run_id

@@ -1,4 +1,5 @@
 -- question: After how much payload do the pauses of a run's traffic, or of each pair's, recur?
+-- subject: throughput
 -- row: a pause of traffic_pauses, with the values of its unit
 -- inputs: traffic_pauses
 -- param: longest_step_s DOUBLE > 0 = 20; longest step that is searched for, s; epochs that end in a pause are longer

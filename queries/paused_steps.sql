@@ -1,4 +1,5 @@
 -- question: Which steps do the pauses of a run's traffic, or of each pair's, show?
+-- subject: steps
 -- row: a run (by_pair: and a directed pair of hosts) and a step; none where the pauses show no steps
 -- inputs: pause_recurrence, flow_windows, training_flows
 -- param: longest_step_s DOUBLE > 0 = 20; as in inferred_steps

@@ -1,4 +1,5 @@
 -- question: How much of a run is transmitted before, during and after the training?
+-- subject: volume
 -- row: a run with a log and a position: before the first step, during training, after the last step
 -- inputs: step_flows
 -- figure: farhat figs. 2 and 3

@@ -1,4 +1,5 @@
 -- question: How far is each profiler's clock from that of the captures?
+-- subject: timelines
 -- row: a run, a profiler and a worker
 -- inputs: profiler_collectives, collectives, collective_transfers
 -- column: run_id

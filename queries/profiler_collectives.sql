@@ -1,4 +1,5 @@
 -- question: Which collectives did profilers record, at which host?
+-- subject: timelines
 -- row: a collective or transfer that a profiler recorded at a worker
 -- inputs: events, worker_hosts, hosts
 -- column: run_id from events

@@ -1,4 +1,5 @@
 -- question: What did the training program itself log inside its steps?
+-- subject: timelines
 -- row: an interval inside a step of a worker
 -- inputs: events
 -- column: run_id from events

@@ -1,4 +1,5 @@
 -- question: What does a replay of a run need: the time of a step, its computation, and the conditions of the network?
+-- subject: steps
 -- row: a run with two steps or more
 -- inputs: runs, step_time_rows, program_events, topology, step_volume, flows, flow_windows
 -- param: skip_steps BIGINT = 1; first steps of each run that are left out, as in step_time_rows

@@ -1,4 +1,5 @@
 -- question: Is the topology inferred from the traffic the declared one, and does a ring have the declared order?
+-- subject: topology
 -- row: a run
 -- inputs: runs, hosts, topology, ring_order, topology_words
 -- figure: farhat section 3 (the ring follows the order of the launch command)

@@ -1,4 +1,5 @@
 -- question: Do the workers form a ring, and in which order does data flow around it?
+-- subject: topology
 -- row: a position in a run's ring, from 0, in the direction in which data flows; one row with is_ring false and null positions for any other run
 -- inputs: runs, hosts, pair_payload
 -- figure: zerwas fig. 4(a)

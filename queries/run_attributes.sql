@@ -1,4 +1,5 @@
 -- question: Which attributes of a run may explain what it sends and how long it takes?
+-- subject: runs
 -- row: a run
 -- inputs: runs, hosts, steps, events, logged_steps, segmentation_offload, declared_law
 -- optional: events

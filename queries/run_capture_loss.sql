@@ -1,4 +1,5 @@
 -- question: How much of what each run's hosts sent is in no capture?
+-- subject: runs
 -- row: a run
 -- inputs: runs, flows, captures
 -- answer: percent_lost, flagged

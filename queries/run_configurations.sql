@@ -1,4 +1,5 @@
 -- question: Which runs should send the same, so that a mean over them means something?
+-- subject: runs
 -- row: a run
 -- inputs: runs, hosts, logged_steps, framework_settings, ring_comparison, ring_order, pair_payload, step_synchrony, host_names, collective_laws
 -- column: run_id from hosts

@@ -1,4 +1,5 @@
 -- question: What runs are there, and are their captures complete?
+-- subject: runs
 -- row: a run
 -- inputs: runs, total_volume, hosts, captures, segmentation_offload
 -- column: run_id from total_volume

@@ -1,4 +1,5 @@
 -- question: How long does a run take compared with equal runs that lose another share of packets, and which attributes may explain it?
+-- subject: conditions
 -- row: a run
 -- inputs: duration_by_loss, run_attributes
 -- figure: zerwas fig. 10, as the data of a regression

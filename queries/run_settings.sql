@@ -1,4 +1,5 @@
 -- question: By which settings are runs grouped, and which may a mean pool?
+-- subject: runs
 -- row: a run and a setting
 -- inputs: runs, logged_steps, segmentation_offload, framework_settings
 -- column: run_id from logged_steps

@@ -1,4 +1,5 @@
 -- question: From when to when was each run captured, and when did it train?
+-- subject: runs
 -- row: a run that has windows
 -- inputs: flow_windows, logged_steps
 -- column: run_id

@@ -1,4 +1,5 @@
 -- question: How long does a training step of a run take, how many samples per second is that, and which attributes may explain it?
+-- subject: steps
 -- row: a run
 -- inputs: step_time_rows, run_attributes
 -- param: skip_steps BIGINT = 1; first steps of each run that are left out, as in step_time_rows

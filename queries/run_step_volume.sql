@@ -1,4 +1,5 @@
 -- question: How much does a run transmit per training step, and which attributes may explain it?
+-- subject: volume
 -- row: a run
 -- inputs: step_cable_volume, spilled_payload, run_attributes
 -- param: response VARCHAR = cable; bytes that are counted: on the cable (cable), as captured (wire), or payload

@@ -1,4 +1,5 @@
 -- question: How fast does each run transmit from its first packet to its last, and how much is sent again?
+-- subject: throughput
 -- row: a run, a directed pair of hosts and a window in which it sent something
 -- inputs: flows, flow_windows, host_names
 -- param: windows BIGINT > 0 = 300; most windows of a run; a window is 1, 2 or 5 times a power of ten, at least the base window

@@ -1,4 +1,5 @@
 -- question: Was a run captured with segmentation offload, so that its packets are super-frames of several segments?
+-- subject: runs
 -- row: a run
 -- inputs: runs, flows
 -- column: run_id from flows

@@ -1,4 +1,5 @@
 -- question: Which runs have more than one pattern of exchange, so that no topology describes them?
+-- subject: topology
 -- row: such a run
 -- inputs: flows, messages
 -- made_by: ddnn_traces.collectives

@@ -1,4 +1,5 @@
 -- question: How much payload that belongs to the logged steps does each pair of hosts send outside the sender's steps?
+-- subject: volume
 -- row: a run with a log and a directed pair of hosts
 -- inputs: flows, flow_windows, step_flows, steps, training_spans
 -- column: run_id

@@ -1,4 +1,5 @@
 -- question: What do the methods here find out about each run of a split, and how far is it from the truth?
+-- subject: runs
 -- row: a run of a split and a task
 -- inputs: runs, hosts, topology, ring_comparison, collective_laws, step_inference_score, step_volume, run_attributes
 -- column: split; split of the published data that the run belongs to (runs.split)

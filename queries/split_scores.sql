@@ -1,4 +1,5 @@
 -- question: How well do the methods here do on the runs of each split?
+-- subject: runs
 -- row: a split and a task
 -- inputs: split_predictions
 -- column: split; split of the published data (runs.split)

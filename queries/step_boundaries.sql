@@ -1,4 +1,5 @@
 -- question: Where do steps end, according to each worker's log and to the traffic?
+-- subject: steps
 -- row: a run, a source and the end of one of the run's first steps
 -- inputs: steps, inferred_steps, figure_runs
 -- param: runs BIGINT = NULL; only this many runs, in the order of figure_runs; NULL: all

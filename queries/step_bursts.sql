@@ -1,4 +1,5 @@
 -- question: When does each pair of hosts send in each step that the traffic shows?
+-- subject: throughput
 -- row: a run, a way to find its steps, a step and a directed pair of hosts; where only pairs show steps and do not agree, or show rounds of a step, a row with step null for each pair
 -- inputs: paused_steps, flows, flow_windows, training_flows
 -- param: longest_step_s DOUBLE > 0 = 20; as in inferred_steps

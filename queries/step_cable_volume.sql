@@ -1,4 +1,5 @@
 -- question: How much is transmitted in each training step on the cable, as captured, and as payload?
+-- subject: volume
 -- row: a run and a step
 -- inputs: step_flows, flows
 -- figure: zerwas section VI

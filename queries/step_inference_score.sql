@@ -1,4 +1,5 @@
 -- question: Are the steps inferred from the traffic those of the training logs?
+-- subject: steps
 -- row: a run
 -- inputs: runs, steps, program_events, inferred_steps, step_synchrony
 -- answer: recall, precision

@@ -1,4 +1,5 @@
 -- question: How much of a worker's communication does its computation hide?
+-- subject: steps
 -- row: a run, a worker and a step
 -- inputs: steps, worker_hosts, program_events, captures, flows, flow_windows, host_activity
 -- answer: worker, step, overlap_share

@@ -1,4 +1,5 @@
 -- question: How much does each pair of hosts send in each training step?
+-- subject: volume
 -- row: a run, a step and a directed pair of hosts that sent something in it
 -- inputs: flows, step_flows
 -- column: run_id

@@ -1,4 +1,5 @@
 -- question: Do the workers of a run wait for each other in each step?
+-- subject: steps
 -- row: a run with a training log
 -- inputs: steps, program_events, hosts, parameter_servers
 -- figure: zerwas section II-A (synchronous and asynchronous training)

@@ -1,4 +1,5 @@
 -- question: How long does each training step take, how many samples per second is that, and which attributes may explain it?
+-- subject: steps
 -- row: a run and a step of any of its workers, without the first steps; a run without others has one row, with nulls
 -- inputs: steps, run_attributes
 -- param: skip_steps BIGINT = 1; first steps of each run that are left out: connections, code and caches are new in them

@@ -1,4 +1,5 @@
 -- question: Into which transfers, cut at the ends of training steps, does the traffic of a run divide?
+-- subject: steps
 -- row: a run and a transfer: what a flow sends in one burst and one step
 -- inputs: flow_bursts, step_flows, steps, hosts
 -- param: gap_ms DOUBLE > 0 = 5; a silence of this length or longer ends a transfer, ms; at least the base window of the dataset

@@ -1,4 +1,5 @@
 -- question: How much is transmitted in each training step?
+-- subject: volume
 -- row: a run and a step
 -- inputs: step_flows
 -- figure: zerwas section VI

@@ -1,4 +1,5 @@
 -- question: How much is transmitted in each training step, and which attributes of the run may explain it?
+-- subject: volume
 -- row: a run and a step of any of its workers; a run without steps has one row, with nulls
 -- inputs: steps, step_cable_volume, run_attributes
 -- param: response VARCHAR = cable; bytes that are counted: on the cable (cable), as captured (wire), or payload

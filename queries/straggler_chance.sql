@@ -1,4 +1,5 @@
 -- question: Is one worker of a run the last to start more often than chance makes one of them?
+-- subject: steps
 -- row: a run with two workers or more that wait for each other
 -- inputs: stragglers
 -- answer: verdict

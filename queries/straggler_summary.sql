@@ -1,4 +1,5 @@
 -- question: Is it always the same worker that a run waits for, and how much of its time does that take?
+-- subject: steps
 -- row: a run and a worker; one row with null worker for a run in which nobody waits (stragglers)
 -- inputs: runs, logged_steps, stragglers, straggler_chance
 -- answer: worker, more_often_than_chance, cost_ms

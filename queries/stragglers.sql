@@ -1,4 +1,5 @@
 -- question: Which worker starts the communication of each step last, and what does it cost?
+-- subject: steps
 -- row: a run, a step and a worker; one row with null step and worker for a run without steps of several workers that wait
 -- inputs: runs, steps, hosts, worker_hosts, program_events, host_activity
 -- column: run_id from steps

@@ -1,4 +1,5 @@
 -- question: How many standard errors does a 95% interval of a mean reach to each side?
+-- subject: runs
 -- row: degrees of freedom, 1 to 1,000
 -- inputs: none
 -- column: df degrees of freedom; degrees of freedom

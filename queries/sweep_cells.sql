@@ -1,4 +1,5 @@
 -- question: How many samples a second does training do in each cell of a sweep, and where does it not finish?
+-- subject: conditions
 -- row: a cell: runs with the same framework, model, batch size, topology, workers, congestion control and conditions of links
 -- inputs: events, run_attributes, step_time_rows, logged_steps, within_run, student_t
 -- answer: topology, model, delay_ms, bandwidth_mbit, loss_pct, samples_per_s

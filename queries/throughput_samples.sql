@@ -1,4 +1,5 @@
 -- question: Into which samples is a stretch of each run cut, to say how high its throughput is?
+-- subject: throughput
 -- row: a run that has windows
 -- inputs: run_spans, logged_steps
 -- param: batches BIGINT = 1000; most samples of a run; NULL: as many as there are

@@ -1,4 +1,5 @@
 -- question: When does each flow send, and how fast?
+-- subject: throughput
 -- row: a run, a flow and a window in which it sent something
 -- inputs: flow_connections, flow_windows
 -- answer: flow_id, since_start_s, gbit_per_s

@@ -1,4 +1,5 @@
 -- question: What does each worker do when, in its steps and in the events inside them?
+-- subject: timelines
 -- row: a step or an event of a worker that is in the excerpt, if only in part
 -- inputs: steps, program_events, timeline_start, timeline_lanes
 -- param: from_ms DOUBLE = 0; start of the excerpt, ms since the run's start

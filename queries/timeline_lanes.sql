@@ -1,4 +1,5 @@
 -- question: Which lanes does a timeline of a run have?
+-- subject: timelines
 -- row: a run and a lane: a host, or a worker with steps or events whose host is not known
 -- inputs: hosts, host_names, steps, program_events
 -- column: run_id

@@ -1,4 +1,5 @@
 -- question: When does each run begin and end, by its packets, steps and events?
+-- subject: timelines
 -- row: a run with a packet, a step or an event
 -- inputs: flows, steps, program_events
 -- column: run_id

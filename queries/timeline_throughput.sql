@@ -1,4 +1,5 @@
 -- question: How fast does each flow of a run send, as a counter that changes with time?
+-- subject: timelines
 -- row: a run, a flow and a window in which it sends, and the window after it in which it no longer does
 -- inputs: flow_connections, five_tuples, flow_names, flow_windows, timeline_start, timeline_lanes
 -- param: window_ms DOUBLE > 0 = NULL; length of a window, ms, at least the base window; NULL: 1, 2 or 5 times a power of ten, by windows

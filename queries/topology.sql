@@ -1,4 +1,5 @@
 -- question: In which pattern do the hosts of a run exchange what they compute?
+-- subject: topology
 -- row: a run
 -- inputs: topology_matches, topology_volumes, topology_roots, several_patterns
 -- figure: zerwas fig. 4, farhat section 3

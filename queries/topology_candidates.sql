@@ -1,4 +1,5 @@
 -- question: How much of a run's payload would a ring, a star, a tree or a clique carry?
+-- subject: topology
 -- row: a run with payload and a candidate: ring, star, tree or clique
 -- inputs: pair_payload
 -- column: run_id

@@ -1,4 +1,5 @@
 -- question: Which directed pairs of hosts carry the exchange of a run?
+-- subject: topology
 -- row: a run, a level and a directed pair of hosts that carries a part of the exchange
 -- inputs: pair_payload
 -- column: run_id

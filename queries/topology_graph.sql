@@ -1,4 +1,5 @@
 -- question: Between which hosts does the payload of each run go, and where are its root and the order of its ring?
+-- subject: topology
 -- row: a run and a directed pair of hosts that sends payload
 -- inputs: flows, host_names, topology, ring_order
 -- param: most_hosts BIGINT > 0 = 64; only pairs among this many hosts of a run, the first by rank

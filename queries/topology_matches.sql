@@ -1,4 +1,5 @@
 -- question: Which shape does the graph of the pairs that carry a run's exchange have?
+-- subject: topology
 -- row: a run
 -- inputs: runs, pair_payload, topology_edges, topology_shapes, topology_candidates, pair_turns, collective_laws, several_patterns
 -- column: run_id from pair_payload

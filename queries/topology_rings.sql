@@ -1,4 +1,5 @@
 -- question: Do the pairs that carry a run's exchange form rings of rings?
+-- subject: topology
 -- row: a run and a level of topology_edges on which every host sends to one or two others and receives from as many
 -- inputs: topology_edges
 -- column: run_id

@@ -1,4 +1,5 @@
 -- question: Which host is the root of a tree: towards which end do its links carry the data of an exchange first?
+-- subject: topology
 -- row: a run with the shape of a tree, a star or a tree of stars
 -- inputs: topology_matches, topology_edges, collective_laws, pair_payload, flows, flow_windows, steps
 -- column: run_id

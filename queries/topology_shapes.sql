@@ -1,4 +1,5 @@
 -- question: What does the graph of the pairs that carry a run's exchange look like?
+-- subject: topology
 -- row: a run and a level of topology_edges
 -- inputs: pair_payload, topology_edges, topology_rings
 -- column: run_id

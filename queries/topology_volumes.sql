@@ -1,4 +1,5 @@
 -- question: Do the pairs of an inferred topology send what its law makes them send?
+-- subject: topology
 -- row: a run whose topology is known
 -- inputs: runs, hosts, flows, step_flows, pair_payload, topology_edges, exchange_laws, collective_laws
 -- column: run_id from hosts

@@ -1,4 +1,5 @@
 -- question: Which words for a topology are known, and what do they mean?
+-- subject: topology
 -- row: a pattern of words
 -- inputs: collective_laws
 -- column: pattern; regular expression of the whole word in lower case, with _ for -

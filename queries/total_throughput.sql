@@ -1,4 +1,5 @@
 -- question: How high is the throughput over all links together, of a run or of repeats of it, and how certain is it?
+-- subject: throughput
 -- row: a run; with pool_by, a group of runs
 -- inputs: runs, flows, flow_windows, throughput_samples, within_run, student_t, framework_settings, run_settings
 -- answer: framework_setting, stretch, gbit_per_s

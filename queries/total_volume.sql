@@ -1,4 +1,5 @@
 -- question: How much does a run transmit in all, and how large is the model?
+-- subject: volume
 -- row: a run
 -- inputs: runs, flows, logged_steps
 -- figure: zerwas fig. 3

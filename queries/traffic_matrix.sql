@@ -1,4 +1,5 @@
 -- question: How much does each host send to each other host?
+-- subject: volume
 -- row: a run and a directed pair of hosts
 -- inputs: flows
 -- figure: zerwas fig. 4

@@ -1,4 +1,5 @@
 -- question: When does the training traffic of a run, or of each pair of hosts, pause, and how much was sent until then?
+-- subject: throughput
 -- row: a run (by_pair: and a directed pair of hosts) and a pause: base windows without payload between two with payload; the first is before all traffic, the last after it
 -- inputs: flow_windows, training_flows
 -- param: by_pair BIGINT = 0; 1: of each directed pair of hosts; 0: of all pairs together

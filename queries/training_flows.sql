@@ -1,4 +1,5 @@
 -- question: Which flows carry a run's training traffic, and in which of their windows?
+-- subject: volume
 -- row: a run and a large flow
 -- inputs: flows
 -- column: run_id

@@ -1,4 +1,5 @@
 -- question: From when to when does each host take part in the training, by its log?
+-- subject: runs
 -- row: a host of a run with a log
 -- inputs: hosts, steps, logged_steps
 -- column: run_id

@@ -1,4 +1,5 @@
 -- question: Which transfers does each transfer wait for, and how long does its sender compute before it begins?
+-- subject: steps
 -- row: a run and a transfer (step_transfers) and one that it waits for; one row with needs_transfer null where it waits for none
 -- inputs: step_transfers, program_events, worker_hosts
 -- param: gap_ms DOUBLE > 0 = 5; a silence of this length or longer ends a transfer, ms; at least the base window of the dataset

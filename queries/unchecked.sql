@@ -1,4 +1,5 @@
 -- question: Which data checks have nothing, or not all that they need, to examine in a run, and why?
+-- subject: runs
 -- row: a run and a check
 -- inputs: runs, captures, capture_ledger, flows, steps, conservation, run_capture_loss
 -- column: run_id from captures

@@ -1,4 +1,5 @@
 -- question: Which host or link makes each training job slow, and what does it cost?
+-- subject: delays
 -- row: a run, a job and a finding, the costliest first; a job that nothing delays has none
 -- inputs: flows, hosts, job_flows, jobs, collective_transfers, collective_entries, edge_times
 -- answer: rank, sentence

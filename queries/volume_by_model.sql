@@ -1,4 +1,5 @@
 -- question: How much does training a model transmit with each framework, compared with the model's size?
+-- subject: volume
 -- row: a model and a setting: runs that should send the same (run_configurations)
 -- inputs: total_volume, run_configurations, run_settings, step_cable_volume
 -- answer: setting, step_model_sizes

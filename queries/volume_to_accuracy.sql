@@ -1,4 +1,5 @@
 -- question: How much must a run transmit until the model has reached an accuracy?
+-- subject: accuracy
 -- row: a run whose log has an accuracy, and a mark
 -- inputs: accuracy_volume
 -- param: mark_low DOUBLE = 0.6; lower accuracy to reach, 0 to 1

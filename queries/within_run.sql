@@ -1,4 +1,5 @@
 -- question: How certain is the mean of a series of values of one run (its steps, or windows of its traffic), within this run?
+-- subject: runs
 -- row: the series
 -- inputs: student_t
 -- param: series DOUBLE[] = NULL; values in the order of time

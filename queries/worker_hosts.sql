@@ -1,4 +1,5 @@
 -- question: Which host belongs to each worker of the logs?
+-- subject: runs
 -- row: a run and a label
 -- inputs: hosts
 -- column: run_id

@@ -6,11 +6,13 @@ import struct
 from itertools import pairwise
 from pathlib import Path
 
+import click
 import pytest
 from markdown_it import MarkdownIt
 
 import ddnn_traces
-from ddnn_traces.query.catalogue import catalogue
+from ddnn_traces.cli import cli
+from ddnn_traces.query.catalogue import SUBJECTS, catalogue
 from ddnn_traces.report import plot
 from ddnn_traces.report.charts import style
 from ddnn_traces.store import schema
@@ -20,7 +22,7 @@ from ddnn_traces.traffic.simulator import specification
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-GENERATED = ["tables.md", "queries.md", "charts.md", "cli.md", "api.md"]
+GENERATED = ["tables.md", "queries.md", "charts.md", "cli.md", "api.md"]  # and those of queries/
 HAND_WRITTEN = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "data/README.md")),
     *sorted(page for page in DOCS.glob("*.md") if page.name not in GENERATED),
@@ -48,9 +50,16 @@ def test_locks_have_hashes_and_name_no_registry(lock):
         assert len(re.findall(r"^\S+==", text, re.M)) == len(re.findall(r"^\S+==\S+ \\\n +--hash=sha256:", text, re.M))
 
 
-@pytest.mark.parametrize("page", GENERATED)
+@pytest.mark.parametrize("page", [*GENERATED, *sorted(f"queries/{path.name}" for path in DOCS.glob("queries/*"))])
 def test_generated_pages_are_current(page):
     assert (DOCS / page).read_text(encoding="utf-8") == generator().PAGES[page](), "run `make docs`"
+
+
+def test_every_query_has_a_subject_and_a_place():
+    assert {*generator().PAGES} == {*GENERATED, *(f"queries/{path.name}" for path in DOCS.glob("queries/*"))}
+    assert {query.subject for query in catalogue().values()} == {*SUBJECTS}
+    for query in catalogue().values():
+        assert f"\n## {query.name}\n" in (DOCS / "queries" / f"{query.subject}.md").read_text(encoding="utf-8")
 
 
 def test_the_python_interface_is_documented():
@@ -166,3 +175,23 @@ def test_the_page_of_verdicts_has_every_one():
     named = re.findall(r"`(\w+\.\w+)`", (ROOT / "docs/verdicts.md").read_text(encoding="utf-8"))
     assert len(found) > 15
     assert set(named) == found
+
+
+def test_questions_lead_to_queries_charts_and_commands():
+    """A row that says plot has a chart; commands and their options exist."""
+    text = (DOCS / "questions.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([^|]+\?[^|]*) \| (.+) \|$", text, re.M)
+    assert len(rows) >= 30
+    for question, answer in rows:
+        names = re.findall(r"\[(\w+)\]\(queries/\w+\.md#(\w+)\)", answer)
+        assert all(name == anchor and name in catalogue() for name, anchor in names), question
+        if answer.endswith("plot"):
+            assert names[-1][0] in plot.DRAWN, question
+        for command in re.findall(r"`ddnn-traces ([^`]+)`", answer):
+            found = cli
+            for word in command.split():
+                if isinstance(found, click.Group):
+                    found = found.get_command(click.Context(found), word)
+            assert found is not None, command
+            options = {option for param in found.params for option in param.opts}
+            assert {word for word in command.split() if word.startswith("--")} <= options, command

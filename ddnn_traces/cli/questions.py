@@ -120,8 +120,8 @@ def _list_queries() -> None:
     from ddnn_traces.query import catalogue
 
     width = max(map(len, catalogue.catalogue()))
-    for number, (heading, group) in enumerate(catalogue.groups().items()):
-        click.echo(f"{'' if number == 0 else chr(10)}{heading}")
+    for number, (subject, group) in enumerate(catalogue.groups().items()):
+        click.echo(f"{'' if number == 0 else chr(10)}{catalogue.SUBJECTS[subject]}")
         for query in group:
             click.echo(f"  {query.name:<{width}}  {query.question}")
 

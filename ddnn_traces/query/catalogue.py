@@ -116,6 +116,7 @@ class Query:
 
     needs: parameters without which it has no rows. optional: inputs that a run may lack without loss. made_by: the
     package whose rows take the place of the SQL's. answer: columns that a table which is too narrow for all has first.
+    subject: one of SUBJECTS; of a check or a sweep's query none.
     """
 
     name: str
@@ -131,6 +132,7 @@ class Query:
     optional: tuple[str, ...] = ()
     made_by: str = ""
     answer: tuple[str, ...] = ()
+    subject: str = ""
 
     @property
     def is_view(self) -> bool:
@@ -211,24 +213,28 @@ class Query:
         return {name: value for name, value in chosen.items() if value is not None}
 
 
-#: First word of a query's figure -> heading of its group in lists, in their order; the others are the last group.
-_GROUPS = {
-    "zerwas": "Zerwas et al.: volume, flows, throughput, accuracy, loss",
-    "farhat": "Farhat et al.: before, during and after training, iterations",
-    "chang": "Chang et al.: phases of parameter-server steps",
-    "gao": "Gao et al.: simulation",
-    "cheng": "Cheng et al.: network conditions",
+#: `subject` of a query's head -> heading of its group in lists, in their order.
+SUBJECTS = {
+    "runs": "Runs, captures and settings",
+    "volume": "Volume, flows and pairs of hosts",
+    "throughput": "Throughput, bursts and pauses",
+    "steps": "Training steps and iterations",
+    "topology": "Topologies, and what their laws send",
+    "collectives": "Jobs and collectives",
+    "delays": "What delays a step, and faults",
+    "accuracy": "Accuracy by volume",
+    "servers": "Parameter servers",
+    "conditions": "Conditions of the network",
+    "timelines": "Timelines, profilers and simulated runs",
 }
-_OTHER_GROUP = "Not in a paper: topology, conservation, steps, timelines, and what other queries read"
 
 
 def groups() -> dict[str, list[Query]]:
-    """The queries by the paper of their figure, sorted by name, under headings."""
-    found: dict[str, list[Query]] = {heading: [] for heading in (*_GROUPS.values(), _OTHER_GROUP)}
+    """The queries by subject, sorted by name."""
+    found: dict[str, list[Query]] = {subject: [] for subject in SUBJECTS}
     for name in sorted(catalogue()):
-        query = catalogue()[name]
-        found[_GROUPS.get(query.figure.partition(" ")[0], _OTHER_GROUP)].append(query)
-    return {heading: queries for heading, queries in found.items() if queries}
+        found[catalogue()[name].subject].append(catalogue()[name])
+    return found
 
 
 def find(name: str) -> Query:
@@ -330,7 +336,7 @@ class _Head:
         return Query(
             self._path.stem, self._path, about["question"], about["row"], self.inputs, about.get("figure", ""),
             tuple(self._params), columns, text, _names(about.get("needs", "")),
-            _names(about.get("optional", "")), about.get("made_by", ""), answer,
+            _names(about.get("optional", "")), about.get("made_by", ""), answer, about.get("subject", ""),
         )  # fmt: skip
 
     def _defined(self, match: re.Match[str], known: Mapping[str, Query]) -> ResultColumn:
