@@ -336,9 +336,9 @@ def gtp_u(payload: bytes, identifier: int = 7, flags: int = 0x30, message: int =
     return struct.pack(">BBHI", flags, message, len(more) + len(payload), identifier) + more + payload
 
 
-def roce(payload: bytes = b"", opcode: int = 4, queue_pair: int = 0x123456) -> bytes:
-    """Base transport header, and the checksum after the payload."""
-    return struct.pack(">BBHII", opcode, 0, 0xFFFF, queue_pair, 0) + payload + bytes(4)
+def roce(payload: bytes = b"", opcode: int = 4, queue_pair: int = 0x123456, number: int = 0, pad: int = 0) -> bytes:
+    """Base transport header, and the checksum after the payload, which has the extended headers and the pad."""
+    return struct.pack(">BBHII", opcode, pad << 4, 0xFFFF, queue_pair, number % 2**24) + payload + bytes(4)
 
 
 def mss_option(size: int) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +18,7 @@ from tools import mostly_long
 
 from ddnn_traces.pcap import capture_file, numba_engine, parts, scanner
 from ddnn_traces.pcap.capture_facts import FLOW_FACTS, PACKETS, CaptureFacts, ReadOptions
+from ddnn_traces.pcap.flow_counters import NOTES
 
 SAMPLE = Path(__file__).resolve().parents[1] / "tests" / "traces" / "runs"
 
@@ -109,9 +111,17 @@ def assert_balanced(facts: naive.Facts) -> None:
     flows, skipped = facts.flows.values(), facts.skipped.values()
     assert sum(flow["packets"] for flow in flows) + sum(n for n, _ in skipped) == facts.records
     assert sum(flow["wire_bytes"] for flow in flows) + sum(wire for _, wire in skipped) == facts.wire_bytes
-    sums = {key: np.zeros(4, int) for key in facts.flows}
-    for (key, *_), cell in facts.cells.items():
-        sums[key] += cell
+    sums, noted = (
+        {key: np.zeros(4, int) for key in facts.flows},
+        dict.fromkeys(itertools.product(facts.flows, NOTES), 0),
+    )
+    kinds = {step: name for name, step in NOTES.items()}
+    for (key, _, step), cell in facts.cells.items():
+        if step in kinds:
+            noted[key, kinds[step]] += cell[0]
+        else:
+            sums[key] += cell
+    assert noted == {(key, name): flow[name] for key, flow in facts.flows.items() for name in NOTES}
     for key, flow in facts.flows.items():
         names = ("packets", "wire_bytes", "payload_bytes", "retransmitted_bytes")
         assert sums[key].tolist() == [flow[name] for name in names]

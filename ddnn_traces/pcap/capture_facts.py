@@ -81,7 +81,8 @@ ENCAPSULATIONS = pa.schema(
 )
 
 #: One row a flow (row number in the flow facts), base window (time // window_ns) and step. The same cell may occur
-#: in several rows, which add up.
+#: in several rows, which add up. Those with one of flow_counters.NOTES in place of the
+#: step count packets that others count, too.
 CELLS = pa.schema(
     [
         ("flow", pa.int32()),

@@ -39,6 +39,15 @@ COUNTERS = (
     Counter("retransmitted_bytes"),
     Counter("out_of_order_packets"),
     Counter("out_of_order_bytes"),
+    Counter("ce_packets"),
+    Counter("ece_packets"),
+    Counter("nak_packets"),
+    Counter("rnr_packets"),
+    Counter("cnp_packets"),
+    Counter("psn_repeated_packets"),
+    Counter("psn_repeated_bytes"),
+    Counter("psn_late_packets"),
+    Counter("psn_missing_packets", "own"),
     Counter("opened"),  # segments with SYN and no ACK
     Counter("accepted"),  # with SYN and ACK
     Counter("initial_sequence", "kept", None, unknown=True),  # number of the first SYN
@@ -58,6 +67,16 @@ COUNTERS = (
     Counter("largest_segment_bytes", "max", None),
     Counter("pushed_segments", files=None),
 )
+
+
+#: Counters that are also counted by window, in cells of their own: what these have in place of a step, below all steps.
+#: Their `packets` are the count, `wire_bytes` the bytes of data where they were sent again.
+NOTES = {
+    name: -3 - kind
+    for kind, name in enumerate(
+        ("ce_packets", "ece_packets", "nak_packets", "rnr_packets", "cnp_packets", "psn_repeated_packets")
+    )
+}
 
 
 def merged_by(files: str) -> list[str]:

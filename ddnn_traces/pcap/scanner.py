@@ -309,7 +309,8 @@ class Scanner:
             values = places[counter.name]
             columns[counter.name] = _nullable(values, values >= 0) if counter.unknown else values
         columns["followed"] = details[:, table.MARKS] & NOT_FOLLOWED == 0
-        columns["gaps"] = _gaps(details[:, table.HIGHEST], self._state.holes)
+        is_tcp = details[:, table.LEADER] == 0  # the holes of RoCEv2 are packets, which are counted
+        columns["gaps"] = _gaps(np.where(is_tcp, details[:, table.HIGHEST], 0), self._state.holes)
         return pa.table({name: columns[name] for name in FLOW_FACTS.names}, schema=FLOW_FACTS)
 
     def _encapsulations(self) -> pa.Table:

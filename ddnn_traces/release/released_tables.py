@@ -286,8 +286,8 @@ def _window_sums(table: pa.Table, window_ns: int) -> pa.Table:
     start = table["window_start_ns"].to_numpy()
     place = table.schema.get_field_index("window_start_ns")
     table = table.set_column(place, "window_start_ns", pa.array(start - start % window_ns))
-    sizes = ("packets", "wire_bytes", "payload_bytes", "retransmitted_bytes")
     keys = ("run_id", "window_start_ns", "flow_id")
+    sizes = [name for name in table.column_names if name not in (*keys, "window_ns")]
     summed = table.group_by(keys, use_threads=False).aggregate([(name, "sum") for name in sizes])
     summed = summed.rename_columns({f"{name}_sum": name for name in sizes})
     summed = summed.sort_by([(name, "ascending") for name in keys])

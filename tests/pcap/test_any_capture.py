@@ -48,7 +48,9 @@ segments = st.builds(
     options=st.sampled_from([b"", p.TIMESTAMPS, bytes(40), p.mss_option(1460), b"\1\1\1\2" + p.mss_option(9)]),
     acknowledgement=st.sampled_from(SEQUENCES),
 )  # fmt: skip
-queues = st.builds(p.roce, filler, st.sampled_from([4, 17]), st.sampled_from([1, 0xFFFFFF]))
+opcodes = st.sampled_from([4, 4, 7, 8, 12, 14, 15, 16, 17, 0x2A, 0x64, 0xAC, 0x81])
+numbers = st.sampled_from([0, 1, 2, 3, 4, 2**24 - 1, 2**16, 2**17])
+queues = st.builds(p.roce, filler, opcodes, st.sampled_from([1, 0xFFFFFF]), numbers, st.integers(0, 3))
 transports = st.one_of(
     segments.map(lambda body: (p.TCP, body)),
     st.builds(p.udp, filler, ports, ports).map(lambda body: (p.UDP, body)),

@@ -38,7 +38,7 @@ from ddnn_traces.pcap.capture_facts import (
 )
 from ddnn_traces.pcap.compiled import trains as merging
 from ddnn_traces.pcap.compiled.flow_table import sum_cells
-from ddnn_traces.pcap.flow_counters import merged_by
+from ddnn_traces.pcap.flow_counters import NOTES, merged_by
 from ddnn_traces.store import schema
 from ddnn_traces.text import sql_literal
 
@@ -144,8 +144,9 @@ class RunTables(DescribedTables):
         That is the mean of a flow's window, or of what a file has of a reason: single sizes are in no table.
         """
         rows = self._con.execute(
-            "SELECT file, max(wire_bytes // packets) FROM cells WHERE wire_bytes > $most * packets GROUP BY file",
-            {"most": MOST_FRAME_BYTES},
+            "SELECT file, max(wire_bytes // packets) FROM cells "
+            "WHERE wire_bytes > $most * packets AND step >= $no_step GROUP BY file",
+            {"most": MOST_FRAME_BYTES, "no_step": NO_STEP},
         ).fetchall()
         in_flows = dict(rows)
         found = {}
@@ -231,12 +232,15 @@ class RunTables(DescribedTables):
             size = len(window)
             run_ids = pa.repeat(pa.scalar(self.run_id), size)
             window_ns = pa.repeat(pa.scalar(run.window_ns), size)
-            values = [run_ids, window * run.window_ns, window_ns, flow_id, *sums]
+            noted = sums[4:] or [np.zeros(size, np.int64)] * (_NOTED_COLUMNS - _COLUMNS)
+            values = [run_ids, window * run.window_ns, window_ns, flow_id, *sums[:4], *noted]
             yield pa.RecordBatch.from_arrays([pa.array(column) for column in values], schema=arrow)
 
     def _windows_by_sorting(self) -> Iterable[pa.RecordBatch]:
         """The same where time stamps are far out of order: DuckDB sorts beyond memory."""
-        return self._ordered("flow_windows", _sql("flow_windows"), {"window_ns": self._run.window_ns})
+        kinds = {name.removesuffix("_packets"): kind for name, kind in NOTES.items()}
+        parameters: dict[str, object] = {"window_ns": self._run.window_ns, "no_step": NO_STEP, **kinds}
+        return self._ordered("flow_windows", _sql("flow_windows"), parameters)
 
     def _messages_table(self) -> Iterable[pa.RecordBatch]:
         with running("reconcile/trains.sql"):
@@ -404,6 +408,9 @@ def _message_rows(messages: Int64Array, run_id: str) -> pa.RecordBatch:
 
 #: Rows that are sorted at once, at least.
 _AT_ONCE = 1 << 14
+#: Columns of a block, and of one with the counts of NOTES and the repeated bytes.
+_COLUMNS = 6
+_NOTED_COLUMNS = _COLUMNS + len(NOTES) + 1
 
 
 @dataclass
@@ -416,20 +423,24 @@ class CellFile:
     reached: int = field(default=-(2**63), init=False)  # no later cell is of an earlier window
 
     def rows(self) -> Iterator[Int64Array]:
-        """Blocks of (window, flow_id, packets, wire, payload, retransmitted bytes), int64 (6, n); reached: theirs."""
+        """Blocks of (window, flow_id, packets, wire, payload, retransmitted bytes), int64 (6, n), or with the counts of
+        NOTES and the repeated bytes, too (13, n); reached: theirs."""
         columns = ["window", "flow", "packets", "wire_bytes", "payload_bytes", "retransmitted_bytes"]
         for group in range(pq.read_metadata(self.path).num_row_groups):
             with pq.ParquetFile(self.path) as file:  # closed between blocks: those of all captures are read by turns
-                table = file.read_row_group(group, columns=columns, use_threads=False)
+                table = file.read_row_group(group, columns=[*columns, "step"], use_threads=False)
             block = np.stack([table[name].to_numpy().astype(np.int64) for name in columns])
             self.reached = max(self.reached, int(block[0].max()) - self.lag)
             block[1] = self.flow_ids[block[1]]
+            step = table["step"].to_numpy()
+            if step.min() < NO_STEP:
+                block = _with_notes(block, step)
             yield _chosen(block, block[1] >= 0)
         self.reached = 2**63 - 1
 
 
 def merge_windows(files: Sequence[CellFile]) -> Iterator[Int64Array]:
-    """Sums over the cells of a window and flow, ordered by window and flow_id: int64 (6, n) as CellFile.rows."""
+    """Sums over the cells of a window and flow, ordered by window and flow_id: int64 (columns, n) as CellFile.rows."""
     readers = [(file.reached, number, file, file.rows()) for number, file in enumerate(files)]
     heapq.heapify(readers)
     waiting: list[Int64Array] = []
@@ -443,12 +454,30 @@ def merge_windows(files: Sequence[CellFile]) -> Iterator[Int64Array]:
             rows += block.shape[1]
         if rows >= _AT_ONCE or not readers:
             final = readers[0][0] if readers else 2**63 - 1
-            held = np.concatenate(waiting, axis=1) if waiting else np.empty((6, 0), np.int64)
+            held = _joined(waiting)
             is_final = held[0] < final
             waiting = [_chosen(held, ~is_final)]
             rows = waiting[0].shape[1]
             if is_final.any():
                 yield sum_cells(_chosen(held, is_final))
+
+
+def _with_notes(block: Int64Array, step: Int64Array) -> Int64Array:
+    """The block with columns for what its cells of NOTES count; in these the other columns are 0."""
+    wide = np.zeros((_NOTED_COLUMNS, block.shape[1]), np.int64)
+    is_plain = step >= NO_STEP
+    wide[:2], wide[2:_COLUMNS] = block[:2], block[2:] * is_plain
+    for column, kind in enumerate(NOTES.values(), start=_COLUMNS):
+        wide[column] = block[2] * (step == kind)
+    wide[-1] = block[3] * ~is_plain
+    return wide
+
+
+def _joined(blocks: Sequence[Int64Array]) -> Int64Array:
+    """Blocks side by side; where one has columns for NOTES, all get them."""
+    if len({len(block) for block in blocks}) > 1:
+        blocks = [np.pad(block, [(0, _NOTED_COLUMNS - len(block)), (0, 0)]) for block in blocks]
+    return np.concatenate(blocks, axis=1) if blocks else np.empty((_COLUMNS, 0), np.int64)
 
 
 def _chosen(cells: Int64Array, is_chosen: npt.NDArray[np.bool_]) -> Int64Array:

@@ -11,6 +11,7 @@ from ddnn_traces.pcap.compiled.flow_table import (
     BELOW,
     CELL_RETX,
     CLOSED,
+    DETAIL_COUNTERS,
     FIN,
     FIRST_ACK,
     FIRST_SEQ,
@@ -34,12 +35,17 @@ from ddnn_traces.pcap.compiled.flow_table import (
     RETX_PACKETS,
     RST,
     SYN,
+    note,
 )
 from ddnn_traces.pcap.compiled.trains import LATE, add_alone, close_train
+from ddnn_traces.pcap.flow_counters import NOTES
 
-FIN_FLAG, SYN_FLAG, RST_FLAG, ACK_FLAG = 1, 2, 4, 16
-#: The flags that control() is called for.
+FIN_FLAG, SYN_FLAG, RST_FLAG, ACK_FLAG, ECE_FLAG = 1, 2, 4, 16, 64
 CONTROL_FLAGS = FIN_FLAG | SYN_FLAG | RST_FLAG
+#: The flags that control() is called for.
+RARE_FLAGS = CONTROL_FLAGS | ECE_FLAG
+
+ECE, _ECE_NOTE = DETAIL_COUNTERS["ece_packets"], NOTES["ece_packets"]
 
 # Facts that join.py needs of a connection that was followed from the middle of a file on.
 BEGAN_WITH_SYN, SYN_LATER, BELOW_FIRST, MADE_HOLE, NOT_THE_FIRST, MANY_HOLES = 1, 2, 4, 8, 16, 32
@@ -74,8 +80,11 @@ def begins_connection(flow, details, seq):
 
 
 @helper
-def control(flow, details, buf, transport, end, flags, seq):
-    """Count SYN, FIN and RST, and store the sequence number and MSS of a SYN."""
+def control(flow, details, cells, total, buf, transport, end, flags, seq):
+    """Count SYN, FIN, RST and ECE, and store the sequence number and MSS of a SYN."""
+    if flags & (ECE_FLAG | SYN_FLAG) == ECE_FLAG:
+        details[flow, ECE] += 1
+        note(flow, details, cells, total, _ECE_NOTE, np.int64(0))
     details[flow, FIN] += flags & FIN_FLAG
     details[flow, RST] += (flags & RST_FLAG) >> 2
     if flags & (FIN_FLAG | RST_FLAG):
@@ -126,7 +135,7 @@ def segment(flow, flows, details, holes, trains, total, seq, syn, payload, fin, 
     if begin > expected:
         if details[flow, FIN] <= fin and not details[flow, RST]:  # else another connection, whose SYN was not captured
             details[flow, MARKS] |= MADE_HOLE
-            _add_hole(flow, details, holes, total, expected, begin)
+            add_hole(flow, details, holes, total, expected, begin)
     elif begin < expected:
         if begin < details[flow, FIRST_SEQ]:
             details[flow, MARKS] |= BELOW_FIRST
@@ -134,7 +143,7 @@ def segment(flow, flows, details, holes, trains, total, seq, syn, payload, fin, 
             below = max(np.int64(0), min(expected - begin - syn, payload))
             filled = np.int64(0)
             if details[flow, HOLES]:
-                filled = _fill_holes(flow, details, holes, total, begin + syn, begin + syn + below)
+                filled = fill_holes(flow, details, holes, total, begin + syn, begin + syn + below)
             details[flow, ORDER_PACKETS if filled else RETX_PACKETS] += 1
             details[flow, ORDER_BYTES] += filled
             details[flow, RETX_BYTES] += below - filled
@@ -152,7 +161,7 @@ def segment(flow, flows, details, holes, trains, total, seq, syn, payload, fin, 
     if details[flow, HOLES] > MOST_HOLES // 2:
         details[flow, MARKS] |= MANY_HOLES
         if details[flow, HOLES] > MOST_HOLES:
-            _forget_lower_holes(flow, details, holes, total)
+            forget_lower_holes(flow, details, holes, total)
 
 
 @helper
@@ -174,7 +183,7 @@ def _release_row(row, holes, total):
 
 
 @helper
-def _add_hole(flow, details, holes, total, begin, end):
+def add_hole(flow, details, holes, total, begin, end):
     """Remember a hole above all others of the flow; where there is no space, only its bytes."""
     row = take_row(holes, total)
     if row < 0:
@@ -186,7 +195,7 @@ def _add_hole(flow, details, holes, total, begin, end):
 
 
 @helper
-def _forget_lower_holes(flow, details, holes, total):
+def forget_lower_holes(flow, details, holes, total):
     """Remember only the bytes of the lower holes of a flow that has too many."""
     last = details[flow, HIGHEST] - 1
     for _ in range(MOST_HOLES // 2 - 1):
@@ -202,7 +211,7 @@ def _forget_lower_holes(flow, details, holes, total):
 
 
 @helper
-def _fill_holes(flow, details, holes, total, begin, end):
+def fill_holes(flow, details, holes, total, begin, end):
     """Take the bytes from `begin` to `end` out of the holes; how many there were."""
     filled, above, row = np.int64(0), np.int64(-1), details[flow, HIGHEST] - 1
     while row >= 0 and holes[row, HOLE_END] > begin:

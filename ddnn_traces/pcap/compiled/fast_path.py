@@ -12,7 +12,7 @@ import numpy as np
 
 from ddnn_traces.capture_format import ENHANCED_PACKET
 from ddnn_traces.jit import helper, inlined, prefetch, u16, u32, u32_little, u64_little
-from ddnn_traces.pcap.compiled.connections import ACK_FLAG, CONTROL_FLAGS
+from ddnn_traces.pcap.compiled.connections import ACK_FLAG, RARE_FLAGS
 from ddnn_traces.pcap.compiled.flow_table import (
     ACK,
     CAPTURED,
@@ -133,7 +133,8 @@ def common_packets(buf, pos, stop, size, expected, silence_ns, state):
         i = start + ip_at
         if ip_at + 40 > captured or u16(buf, start + kind_at) != 0x0800:
             break
-        if buf[i] != 0x45 or buf[i + 9] != 6 or u16(buf, i + 6) & 0x3FFF:
+        kind = u16(buf, i) & 0xFF03  # version and header length; ECN, of which 3 is counted
+        if kind < 0x4500 or kind > 0x4502 or buf[i + 9] != 6 or u16(buf, i + 6) & 0x3FFF:
             break
         ip_bytes, header, flags = u16(buf, i + 2), np.int64(buf[i + 32] >> 4) * 4, buf[i + 33]
         available, payload = wire - ip_at, ip_bytes - 20 - header
@@ -142,7 +143,7 @@ def common_packets(buf, pos, stop, size, expected, silence_ns, state):
             or available > 65535
             or header < 20
             or payload < 0
-            or flags & (CONTROL_FLAGS | ACK_FLAG) != ACK_FLAG
+            or flags & (RARE_FLAGS | ACK_FLAG) != ACK_FLAG
         ):
             break
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ddnn_traces.jit import borrowed, inlined
+from ddnn_traces.jit import borrowed, helper, inlined
 from ddnn_traces.pcap.compiled import compiled
 from ddnn_traces.pcap.flow_counters import COUNTERS
 
@@ -32,12 +32,15 @@ FLOW_COUNTERS = {
 # Columns of `details`, int64, one row a connection: those that few packets touch. HOLES: number of holes, HIGHEST: row
 # + 1 of the highest. From LAST_SIZE on: payload of the last segment that was new; of the open train its first time and
 # number, how many packets it has before those of its largest size, the number of these and the time of the first.
+# Then the row + 1 of the flow that leads its stream of RoCEv2 (roce.py), and of such a flow the first number, the one
+# after the highest, and how far the next may jump; and the row of `cells` with the flow's last note.
 CLOSED, MARKS, HOLES, HIGHEST = range(4)
 LAST_SIZE, TRAIN_FIRST, TRAIN_START, TRAIN_BEFORE, TRAIN_RUN, TRAIN_RUN_FIRST = range(4, 10)
+LEADER, PSN_FIRST, PSN_NEXT, ALLOWED, NOTE = range(10, 15)
 DETAIL_COUNTERS = {
-    name: column for column, name in enumerate((c.name for c in COUNTERS if c.name not in FLOW_COUNTERS), start=10)
+    name: column for column, name in enumerate((c.name for c in COUNTERS if c.name not in FLOW_COUNTERS), start=15)
 }
-DETAIL_COLUMNS = 10 + len(DETAIL_COUNTERS)
+DETAIL_COLUMNS = 15 + len(DETAIL_COUNTERS)
 FIRST, SYN, FIN, RST, OPENED, ACCEPTED, ISN, MSS, LARGE_PACKETS, LARGE_PAYLOAD, HUGE_PACKETS, HUGE_PAYLOAD = (
     DETAIL_COUNTERS[name]
     for name in (
@@ -230,6 +233,19 @@ def add_cell(flow, flows, cells, total, window, step, packets, wire, payload, ag
     flows[flow, PACKETS] += packets
     flows[flow, WIRE] += wire
     flows[flow, PAYLOAD] += payload
+
+
+@helper
+def note(flow, details, cells, total, kind, size):
+    """Count a packet that is noted by window: in a cell whose step is `kind`, one of NOTES."""
+    at = details[flow, NOTE]
+    if at >= total[CELL_COUNT] or cells[at, 0] != flow or cells[at, 1] != total[WINDOW] or cells[at, 2] != kind:
+        at = details[flow, NOTE] = total[CELL_COUNT]
+        total[CELL_COUNT] += 1
+        cells[at, 0], cells[at, 1], cells[at, 2] = flow, total[WINDOW], kind
+        cells[at, 3], cells[at, 4], cells[at, 5], cells[at, 6] = 0, 0, 0, 0
+    cells[at, 3] += 1
+    cells[at, 4] += size
 
 
 @inlined

@@ -6,6 +6,7 @@ the part is refused and has to be read again, after the others. A part is joined
 - it holds no fragment, and no record without a time, which would have that of the record before it;
 - each connection that it continues begins with the sequence number that is expected (or has not met any yet), and does
   not come back to holes from before: then retransmissions, order and holes are those of one pass;
+- so does each stream of RoCEv2's numbers (roce.py), by that of the flow that leads it;
 - its acknowledgement numbers go on from the highest so far;
 - each SYN is on ports that are new, or begins a connection also by what was known before.
 """
@@ -30,6 +31,7 @@ from ddnn_traces.pcap.compiled.connections import (
 )
 from ddnn_traces.pcap.compiled.flow_table import (
     ACK,
+    ALLOWED,
     BELOW,
     CLOSED,
     DETAIL_COLUMNS,
@@ -54,9 +56,12 @@ from ddnn_traces.pcap.compiled.flow_table import (
     LAST_SIZE,
     LAST_TIME,
     LATEST,
+    LEADER,
     MARKS,
     MOST_HOLES,
     NEXT,
+    PSN_FIRST,
+    PSN_NEXT,
     RECORDS,
     TOTAL_WIRE,
     UNTIMED,
@@ -64,7 +69,8 @@ from ddnn_traces.pcap.compiled.flow_table import (
     new_flow,
 )
 from ddnn_traces.pcap.compiled.headers import TCP
-from ddnn_traces.pcap.compiled.scan import CORRUPT, pcapng_block, record_header
+from ddnn_traces.pcap.compiled.roce import MISSING, find_leader
+from ddnn_traces.pcap.compiled.scan import CORRUPT, OPCODE_FROM, OPCODE_MASK, pcapng_block, record_header
 from ddnn_traces.pcap.flow_counters import COUNTERS
 
 
@@ -111,6 +117,42 @@ def _continues(part, row, state, flow):
     if acknowledges and distance(flows[flow, ACK] & 0xFFFFFFFF, part.details[row, FIRST_ACK]) < 0:
         return -1
     return 1
+
+
+@helper
+def _leader(part, row, word, options, state):
+    """The flow of the whole that leads the stream of a part's flow; -1 without one. word: the sixth of its key."""
+    opcode, keys = np.int64(word >> OPCODE_FROM & OPCODE_MASK), part.keys
+    a, b, c, d, e = keys[row, 0], keys[row, 1], keys[row, 2], keys[row, 3], keys[row, 4]
+    return find_leader(state.slots, state.keys, state.details, options.salt, a, b, c, d, e, word, opcode)
+
+
+@helper
+def _goes_on(part, row, details, leader):
+    """Whether a part's stream of RoCEv2 begins where the whole's ends, and does not come back to holes from before."""
+    if part.details[row, PSN_NEXT] < 0 or details[leader, PSN_NEXT] < 0:
+        return True
+    marks = part.details[row, MARKS]
+    if part.details[row, PSN_FIRST] != details[leader, PSN_NEXT] & 0xFFFFFF:
+        return False
+    if details[leader, HOLES] and marks & BELOW_FIRST:
+        return False
+    return not (marks & MADE_HOLE and _too_many_holes(part, row, details, leader))
+
+
+@helper
+def _add_stream(part, row, state, leader):
+    """Add the numbers of a part's stream of RoCEv2 to the whole's."""
+    details, new = state.details, part.details
+    details[leader, MISSING] += new[row, MISSING]
+    if new[row, PSN_NEXT] < 0:
+        return
+    if details[leader, PSN_NEXT] < 0:
+        details[leader, PSN_FIRST] = details[leader, PSN_NEXT] = new[row, PSN_FIRST]
+    laps = details[leader, PSN_NEXT] - new[row, PSN_FIRST]
+    details[leader, PSN_NEXT] = new[row, PSN_NEXT] + laps
+    details[leader, ALLOWED] = new[row, ALLOWED]
+    _add_holes(part, row, laps, state, leader)
 
 
 @helper
@@ -175,6 +217,19 @@ def _add_holes(part, row, laps, state, flow):
     details[flow, HOLES] += part.details[row, HOLES]
 
 
+@helper
+def _enter_stream(part, row, leads, leaders, flow, state):
+    """Give a flow of RoCEv2 that is new in the whole its leader, and the whole the numbers of the stream it leads."""
+    details = state.details
+    if leads and leaders[row] < 0:
+        leaders[row] = flow
+    details[flow, LEADER] = leaders[part.details[row, LEADER] - 1] + 1
+    details[flow, MISSING] = details[flow, ALLOWED] = 0
+    details[flow, PSN_NEXT] = -1
+    if leads:
+        _add_stream(part, row, state, leaders[row])
+
+
 @compiled
 def join(part, tunnels, mapping, laps, options, state):
     """Append a part's flows and totals to `state`; False where it is refused, and then nothing has changed.
@@ -186,8 +241,9 @@ def join(part, tunnels, mapping, laps, options, state):
     if part.total[FRAGMENTS] or part.total[UNTIMED] or total[HOLE_ROWS] + part.total[HOLE_ROWS] > len(state.holes):
         return False
     count = part.total[FLOW_COUNT]
+    leaders = np.full(count, -1)
     for row in range(count):
-        slot, _ = _slot(part, row, tunnels, options, state)
+        slot, word = _slot(part, row, tunnels, options, state)
         flow = np.int64(state.slots[slot])
         mapping[row] = -1
         if flow >= 0 and not part.details[row, MARKS] & NOT_THE_FIRST:
@@ -197,9 +253,16 @@ def join(part, tunnels, mapping, laps, options, state):
                 return False
             if continues:
                 mapping[row] = flow
+        if part.details[row, LEADER] == row + 1:
+            leaders[row] = _leader(part, row, word, options, state)
+            if leaders[row] >= 0 and not _goes_on(part, row, state.details, leaders[row]):
+                return False
     for row in range(count):
+        leads = part.details[row, LEADER] == row + 1
         if mapping[row] >= 0:
             laps[row] = _add(part, row, state, mapping[row])
+            if leads:
+                _add_stream(part, row, state, leaders[row])
             continue
         slot, word = _slot(part, row, tunnels, options, state)
         a, b, c, d, e = part.keys[row, 0], part.keys[row, 1], part.keys[row, 2], part.keys[row, 3], part.keys[row, 4]
@@ -210,7 +273,10 @@ def join(part, tunnels, mapping, laps, options, state):
         for column in range(DETAIL_COLUMNS):
             state.details[mapping[row], column] = part.details[row, column]
         state.details[mapping[row], HIGHEST] = state.details[mapping[row], HOLES] = 0
-        _add_holes(part, row, 0, state, mapping[row])
+        if part.details[row, LEADER]:
+            _enter_stream(part, row, leads, leaders, mapping[row], state)
+        else:
+            _add_holes(part, row, 0, state, mapping[row])
     for reason in range(len(state.skipped)):
         state.skipped[reason, 0] += part.skipped[reason, 0]
         state.skipped[reason, 1] += part.skipped[reason, 1]

@@ -21,9 +21,9 @@ from ddnn_traces.pcap.compiled import compiled
 from ddnn_traces.pcap.compiled.connections import (
     ACK_FLAG,
     BEGAN_WITH_SYN,
-    CONTROL_FLAGS,
     NOT_FOLLOWED,
     NOT_THE_FIRST,
+    RARE_FLAGS,
     RST_FLAG,
     SYN_FLAG,
     SYN_LATER,
@@ -35,6 +35,7 @@ from ddnn_traces.pcap.compiled.connections import (
 from ddnn_traces.pcap.compiled.fast_path import Expected, common_packets, remember
 from ddnn_traces.pcap.compiled.flow_table import (
     CELL_COUNT,
+    DETAIL_COUNTERS,
     EARLIEST,
     FAR_FUTURE,
     FAR_PAST,
@@ -62,6 +63,7 @@ from ddnn_traces.pcap.compiled.flow_table import (
     find_slot,
     keep_packet,
     new_flow,
+    note,
     sample_segment,
 )
 from ddnn_traces.pcap.compiled.fragments import first_fragment, later_fragment
@@ -88,7 +90,9 @@ from ddnn_traces.pcap.compiled.headers import (
     ports,
     protocol_word,
 )
+from ddnn_traces.pcap.compiled.roce import follow_roce, lead
 from ddnn_traces.pcap.compiled.trains import TRAIN_SPACE, add_roce, add_to_train, close_train, has_syndrome
+from ddnn_traces.pcap.flow_counters import NOTES
 
 # Why scan() returned: the next record is not complete, a table is full, damage follows, a section or an interface is
 # described here, or `stop` is reached.
@@ -104,6 +108,7 @@ BILLION, MOST_SECONDS = 10**9, (2**63 - 1) // 10**9
 # In place of TCP flags: of a packet without a TCP header, and of one whose header was not captured. Both are negative;
 # the second one has the bit of SYN, so that it takes that rare branch.
 NO_HEADER, CUT_HEADER, NO_FLAGS = -8, -6, np.int64(-1)
+CONGESTED, CE, CE_NOTE = 3, DETAIL_COUNTERS["ce_packets"], NOTES["ce_packets"]
 # In the sixth word of a key.
 IS_ROCE, OPCODE_FROM, OPCODE_MASK = np.uint64(1 << 32), np.uint64(24), np.uint64(0xFF)
 
@@ -237,10 +242,16 @@ def record_at(buf, pos, size, framing, interfaces, last_time):
 
 
 @helper
+def ecn_of(buf, ip_at, version):
+    """The ECN field of an IP header (RFC 3168, 5)."""
+    return np.int64(buf[ip_at + 1]) & 3 if version == 4 else (np.int64(buf[ip_at + 1]) >> 4) & 3
+
+
+@helper
 def told_by_headers(buf, ip_at, version, protocol, transport, end, part, flags, seq):
     """The last columns of a packet's row (flow_table.py), -1: not told. transport: where UDP or TCP is."""
     none = np.int64(-1)
-    ecn = np.int64(buf[ip_at + 1]) & 3 if version == 4 else (np.int64(buf[ip_at + 1]) >> 4) & 3
+    ecn = ecn_of(buf, ip_at, version)
     seq = none if flags < 0 else seq
     opcode, number, syndrome, at = none, none, none, transport + 8
     is_roce = protocol == UDP and u16(buf, transport + 2) == ROCE and part == WHOLE
@@ -387,6 +398,10 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
                     marks = np.int64(NOT_THE_FIRST if flow >= 0 else 0)
                     marks |= BEGAN_WITH_SYN if is_syn else 0
                     flow = new_flow(state, slot, a, b, c, d, e, f, ts)
+                    if f & IS_ROCE:
+                        lead(
+                            slots, keys, details, salt, a, b, c, d, e, f, np.int64(f >> OPCODE_FROM & OPCODE_MASK), flow
+                        )
                 if flags == CUT_HEADER:
                     marks |= NOT_FOLLOWED
                 details[flow, MARKS] |= marks
@@ -407,6 +422,9 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
                 step_from = bounds[step] if step >= 0 else FAR_PAST
                 step_to = bounds[step + 1] if step + 1 < len(bounds) else FAR_FUTURE
             count_packet(flow, flows, details, open_cells, cells, total, step, ts, wire, ip_bytes, payload, captured)
+            if ecn_of(buf, ip_at, version) == CONGESTED:
+                details[flow, CE] += 1
+                note(flow, details, cells, total, CE_NOTE, np.int64(0))
             if want_packets:
                 record = total[RECORDS]
                 told = told_by_headers(buf, ip_at, version, protocol, transport, end, part, max(flags, NO_FLAGS), seq)
@@ -414,8 +432,8 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
 
             # --- TCP
             if flags >= 0:
-                if flags & CONTROL_FLAGS:
-                    control(flow, details, buf, transport, end, flags, seq)
+                if flags & RARE_FLAGS:
+                    control(flow, details, cells, total, buf, transport, end, flags, seq)
                 syn, fin = (flags >> 1) & 1, flags & 1
                 if payload or syn or fin:
                     if seq == flows[flow, NEXT] & 0xFFFFFFFF and flows[flow, NEXT] >= 0:
@@ -437,6 +455,7 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
             if f & IS_ROCE and transport + 20 <= end:
                 opcode = np.int64(f >> OPCODE_FROM & OPCODE_MASK)
                 add_roce(flow, flows, details, trains, total, buf, transport, opcode, payload, ts)
+                follow_roce(flow, details, holes, cells, total, buf, transport, end, opcode, payload)
             if part != WHOLE:
                 details[flow, MARKS] |= NOT_FOLLOWED
                 total[FRAGMENTS] += 1

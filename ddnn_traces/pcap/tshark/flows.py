@@ -12,9 +12,9 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 from ddnn_traces.pcap.capture_facts import NO_STEP, SILENCE_NS
-from ddnn_traces.pcap.flow_counters import COUNTERS
+from ddnn_traces.pcap.flow_counters import COUNTERS, NOTES
 
-FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
+FIN, SYN, RST, PSH, ACK, ECE = 1, 2, 4, 8, 16, 64
 TCP = 6
 LARGE, HUGE = 1500, 9000  # IP lengths above these
 MOST_HOLES = 1024
@@ -61,13 +61,15 @@ class Segment(NamedTuple):
 
 class Roce(NamedTuple):
     """RoCEv2: fields of the base transport header. number: packet sequence number, pad: bytes of padding; both None
-    where 12 bytes of it were not captured. syndrome: of the acknowledgement that follows, None without."""
+    where 12 bytes of it were not captured. syndrome: of the acknowledgement that follows, read: bytes that an RDMA READ
+    asks for; None without."""
 
     queue_pair: int
     opcode: int
     number: int | None = None
     pad: int | None = None
     syndrome: int | None = None
+    read: int | None = None
 
     @classmethod
     def parse(cls, header: bytes) -> Roce | None:
@@ -79,7 +81,9 @@ class Roce(NamedTuple):
             return cls(pair, opcode)
         with_aeth = opcode >> 5 in (0, 5) and opcode & 31 in (13, 15, 16, 17, 18)
         syndrome = header[12] if with_aeth and len(header) > 12 else None
-        return cls(pair, opcode, int.from_bytes(header[9:12], "big"), header[1] >> 4 & 3, syndrome)
+        length = header[24:28] if opcode >> 5 == 0 else header[28:32]
+        read = int.from_bytes(length, "big") if opcode & 31 == 12 and len(length) == 4 else None
+        return cls(pair, opcode, int.from_bytes(header[9:12], "big"), header[1] >> 4 & 3, syndrome, read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +143,7 @@ class Flow(SimpleNamespace):
         self.kept = self.followed = True
         self.gaps = []  # start and end of each, ascending
         self.silence_ns = SILENCE_NS
+        self.stream: Numbers | None = None  # of RoCEv2, which it shares with other opcodes
         self.trains: list[tuple[int, ...]] = []  # rows of TRAINS that have ended
         self._train: list[tuple[Record, int, int, int]] = []  # record, start, new bytes, payload of each segment
         self._last_bytes = 0  # payload of the last segment with new bytes, in order
@@ -172,7 +177,9 @@ class Flow(SimpleNamespace):
             self.followed = False
         if packet.segment is not None:
             self._add_segment(packet.segment, packet.payload_bytes, record)
-        if packet.roce is not None:
+        self.ce_packets += packet.ecn == 3
+        if packet.roce is not None and packet.roce.number is not None:
+            self._follow(packet.roce, packet.payload_bytes)
             self._add_roce(packet.roce, packet.payload_bytes, record)
 
     def _add_segment(self, segment: Segment, payload: int, record: Record) -> None:
@@ -182,6 +189,7 @@ class Flow(SimpleNamespace):
         self.fin_packets += fin
         self.syn_packets += syn
         self.rst_packets += rst
+        self.ece_packets += segment.flags & (ECE | SYN) == ECE
         self.opened += syn and not ack
         self.accepted += syn and ack
         if syn and self.initial_sequence is None:
@@ -232,6 +240,28 @@ class Flow(SimpleNamespace):
             forgotten, self.gaps = self.gaps[: -MOST_HOLES // 2], self.gaps[-MOST_HOLES // 2 :]
             self.forgotten_bytes += sum(last - first for first, last in forgotten)
 
+    # the reliability of RoCEv2
+
+    def _follow(self, roce: Roce, payload: int) -> None:
+        """Count notifications, NAKs, and numbers that come again or late."""
+        kind = None if roce.syndrome is None else roce.syndrome & 0x60
+        self.cnp_packets += roce.opcode == 0x81
+        self.nak_packets += kind == 0x60
+        self.rnr_packets += kind == 0x20
+        if self.stream is None:
+            return
+        assert roce.number is not None
+        assert roce.pad is not None
+        what = self.stream.meet(roce)
+        self.stream.leader.forgotten_bytes = self.stream.forgotten
+        self.stream.leader.psn_missing_packets = len(self.stream.missing) + self.stream.forgotten
+        self.psn_late_packets += what == "late"
+        if what == "again":
+            answer = 13 <= roce.opcode & 31 <= 16
+            headers = (12 if answer else _HEADERS[roce.opcode >> 5]) + _NUMBERED.get(roce.opcode & 31, 0)
+            self.psn_repeated_packets += 1
+            self.psn_repeated_bytes += max(0, payload - headers - 4 - roce.pad)
+
     # trains (capture_facts.TRAINS)
 
     def _send(self, record: Record, start: int, end: int, payload: int, pushed: bool, is_next: bool) -> None:
@@ -248,8 +278,9 @@ class Flow(SimpleNamespace):
 
     def _add_roce(self, roce: Roce, payload: int, record: Record) -> None:
         place = place_of(roce.opcode)
-        if place is None or roce.number is None:
+        if place is None:
             return
+        assert roce.number is not None
         assert roce.pad is not None
         data = max(0, payload - bytes_around(roce.opcode) - roce.pad)
         if place != "middle":
@@ -296,6 +327,72 @@ class Flow(SimpleNamespace):
             left += [[begin, end] for begin, end in ((first, low), (high, last)) if begin < end]
         self.gaps = left
         return filled
+
+
+class Numbers:
+    """A stream of RoCEv2's packet sequence numbers: those of a queue pair's requests, or of its answers to READ."""
+
+    def __init__(self, leader: Flow) -> None:
+        self.leader = leader  # the flow that has the count of what is missing
+        self.missing: list[int] = []  # numbers, ascending, counted on beyond 2^24
+        self.forgotten = 0
+        self._next: int | None = None
+        self._allowed = 0
+
+    def meet(self, roce: Roce) -> str:
+        """What the number of a packet is: new, late (it was missing) or again."""
+        assert roce.number is not None
+        operation = roce.opcode & 31
+        if self._next is None:
+            self._next = roce.number
+        ahead = (roce.number - self._next + 2**23 - 1) % 2**24 - 2**23 + 1
+        number = self._next + ahead
+        is_other = abs(ahead) > 2**16
+        if ahead < 0 and not is_other:
+            if number in self.missing:
+                self.missing.remove(number)
+                return "late"
+            return "again"
+        if is_other:
+            number = self._next + (roce.number - self._next) % 2**24
+        elif ahead > self._allowed or (ahead and operation in (14, 15)):
+            self._miss(number)
+        self._next, self._allowed = number + 1, 2**16 if operation in (12, 15, 16) else 0
+        if operation == 12 and roce.read is not None:
+            self._allowed = max(0, -(-roce.read // 256) - 1)
+        return "new"
+
+    def _miss(self, number: int) -> None:
+        """Remember the numbers before this one as missing; of more than 1,024 gaps only the higher 512."""
+        assert self._next is not None
+        self.missing += range(self._next, number)
+        if len(gaps := self._runs()) > MOST_HOLES:
+            least = gaps[-MOST_HOLES // 2][0]
+            self.forgotten += sum(each < least for each in self.missing)
+            self.missing = [each for each in self.missing if each >= least]
+
+    def _runs(self) -> list[list[int]]:
+        runs: list[list[int]] = []
+        for number in self.missing:
+            if runs and runs[-1][-1] == number - 1:
+                runs[-1].append(number)
+            else:
+                runs.append([number])
+        return runs
+
+
+#: Bytes of the extended headers of those operations of RC, UC and XRC whose packets are numbered, where they have any.
+_NUMBERED = {3: 4, 5: 4, 6: 16, 9: 4, 10: 16, 11: 20, 12: 16, 13: 4, 15: 4, 16: 4, 19: 28, 20: 28, 22: 4, 23: 4}
+
+
+def stream_of(opcode: int) -> str | None:
+    """The stream of numbers that packets of an opcode are in; None where they are in none."""
+    transport, operation = opcode >> 5, opcode & 31
+    if transport not in (0, 1, 5) or operation > 23 or operation in (17, 18, 21):
+        return None
+    if transport == 1 and 12 <= operation <= 20:
+        return None
+    return f"{transport} {'answers' if 13 <= operation <= 16 else 'requests'}"
 
 
 _LATE = 2  # mark of a train; 1: its last segment has PSH
@@ -369,6 +466,7 @@ class FlowTable:
         self._silence_ns = silence_ns
         self._bounds = bounds
         self._current: dict[tuple[object, ...], Flow] = {}  # key -> flow, the last connection where there are several
+        self._streams: dict[tuple[object, ...], Numbers] = {}
         self._datagrams: dict[DatagramKey, _Datagram] = {}  # those that are open, the one opened first in front
         self._waiting = 0  # fragments that wait, of all datagrams
 
@@ -406,10 +504,13 @@ class FlowTable:
             flow.silence_ns = self._silence_ns
             self.flows.append(flow)
             self._current[key] = flow
+            if opcode is not None and (stream := stream_of(opcode)) is not None:
+                flow.stream = self._streams.setdefault((*key[:-1], stream), Numbers(flow))
         return flow
 
     def _count(self, flow: Flow, packet: Packet, record: Record) -> None:
-        again = flow.retransmitted_bytes
+        again, repeated = flow.retransmitted_bytes, flow.psn_repeated_bytes
+        noted = {name: getattr(flow, name) for name in NOTES}
         flow.add(packet, record)
         self.trains += flow.trains
         flow.trains.clear()
@@ -419,6 +520,11 @@ class FlowTable:
         cell[1] += record.wire_bytes
         cell[2] += packet.payload_bytes
         cell[3] += flow.retransmitted_bytes - again
+        for name, kind in NOTES.items():
+            if getattr(flow, name) > noted[name]:
+                cell = self.cells.setdefault((flow.flow, window, kind), [0, 0, 0, 0])
+                cell[0] += 1
+                cell[1] += (flow.psn_repeated_bytes - repeated) * (name == "psn_repeated_packets")
         sizes = record.wire_bytes, packet.ip_bytes, packet.payload_bytes, record.captured_bytes
         flags, sequence = (packet.segment.flags, packet.segment.sequence) if packet.segment else (None, None)
         told = flags, sequence, packet.ecn, *_told_of_roce(packet)
