@@ -168,10 +168,10 @@ def fragment_header(offset: int = 0, more: bool = False, identification: int = 9
 
 def tcp(
     payload: bytes = b"", source: int = 40000, destination: int = 5000, seq: int = 0, flags: int = ACK,
-    options: bytes = b"", acknowledgement: int = 0,
+    options: bytes = b"", acknowledgement: int = 0, window: int = 0,
 ) -> bytes:  # fmt: skip
     offset = (20 + len(options)) // 4 << 4
-    header = struct.pack(">HHIIBBHHH", source, destination, seq % 2**32, acknowledgement, offset, flags, 0, 0, 0)
+    header = struct.pack(">HHIIBBHHH", source, destination, seq % 2**32, acknowledgement, offset, flags, window, 0, 0)
     return header + options + payload
 
 
@@ -343,6 +343,10 @@ def roce(payload: bytes = b"", opcode: int = 4, queue_pair: int = 0x123456, numb
 
 def mss_option(size: int) -> bytes:
     return b"\x02\x04" + struct.pack(">H", size)
+
+
+def scale_option(shift: int) -> bytes:
+    return b"\1\3\3" + bytes([shift])
 
 
 # --- fragments

@@ -57,6 +57,7 @@ class Packet:
     ports: tuple[int, int] = (40000, 5000)
     seq: int = 0
     options: bytes = b""
+    window: int = 500
 
     @property
     def record(self) -> p.Record:
@@ -64,7 +65,9 @@ class Packet:
         if self.dst == EVERYBODY:
             datagram = p.udp(bytes(self.payload), source, destination)
             return p.Record(self.time_ns, p.ethernet(p.ipv4(datagram, self.src, self.dst, p.UDP)))
-        segment = p.tcp(bytes(self.payload), source, destination, self.seq, self.flags, self.options)
+        segment = p.tcp(
+            bytes(self.payload), source, destination, self.seq, self.flags, self.options, window=self.window
+        )
         return p.Record(self.time_ns, p.ethernet(p.ipv4(segment, self.src, self.dst)))
 
 

@@ -52,6 +52,9 @@ COUNTERS = (
     Counter("accepted"),  # with SYN and ACK
     Counter("initial_sequence", "kept", None, unknown=True),  # number of the first SYN
     Counter("mss", "kept", "first", unknown=True),
+    Counter("window_scale", "kept", "first", unknown=True),  # shift of the windows, of the first SYN that has it
+    Counter("largest_window", "max", "max"),  # as the header has it, of segments with ACK and no SYN, FIN, RST
+    Counter("zero_window_packets"),  # of such segments
     Counter("large_packets"),  # whose IP length is above 1,500 bytes
     Counter("large_payload_bytes"),
     Counter("huge_packets"),  # above 9,000, which are large, too

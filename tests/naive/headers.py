@@ -329,11 +329,13 @@ def segment(part: Part, header: int) -> Segment | None:
     if len(part.captured) < 14:
         return None
     sequence, acknowledgement, flags = struct.unpack(">4xIIxB", part.first(14))
-    return Segment(sequence, acknowledgement, flags, mss(part.captured[20:header]))
+    options = part.captured[20:header]
+    window = int.from_bytes(part.captured[14:16], "big") if len(part.captured) >= 16 else None
+    return Segment(sequence, acknowledgement, flags, option(options, 2, 4), option(options, 3, 3), window)
 
 
-def mss(options: bytes) -> int | None:
-    """Maximum segment size in TCP options (RFC 9293, 3.2 and 3.7.1), as far as they were captured."""
+def option(options: bytes, wanted: int, size: int) -> int | None:
+    """An option's value: maximum segment size (2; RFC 9293, 3.7.1), shift of windows (3; RFC 7323), as captured."""
     while len(options) >= 2:
         kind, length = options[0], options[1]
         if kind == 0:
@@ -341,8 +343,8 @@ def mss(options: bytes) -> int | None:
         if kind == 1:
             options = options[1:]
             continue
-        if kind == 2 and length == 4 and len(options) >= 4:
-            return int.from_bytes(options[2:4], "big")
+        if kind == wanted and length == size and len(options) >= size:
+            return int.from_bytes(options[2:size], "big")
         if length < 2:
             return None
         options = options[length:]

@@ -46,7 +46,7 @@ segments = st.builds(
     p.tcp, filler, ports, ports,
     seq=st.sampled_from(SEQUENCES), flags=st.one_of(st.just(p.ACK), st.integers(0, 63)),
     options=st.sampled_from([b"", p.TIMESTAMPS, bytes(40), p.mss_option(1460), b"\1\1\1\2" + p.mss_option(9)]),
-    acknowledgement=st.sampled_from(SEQUENCES),
+    acknowledgement=st.sampled_from(SEQUENCES), window=st.sampled_from([0, 1, 65535]),
 )  # fmt: skip
 opcodes = st.sampled_from([4, 4, 7, 8, 12, 14, 15, 16, 17, 0x2A, 0x64, 0xAC, 0x81])
 numbers = st.sampled_from([0, 1, 2, 3, 4, 2**24 - 1, 2**16, 2**17])
@@ -163,12 +163,16 @@ def streams(draw: st.DrawFn) -> list[Datagram]:
     start, units = draw(st.sampled_from(SEQUENCES)), st.integers(0, 12)
     flags = st.sampled_from([p.ACK, p.ACK, p.ACK, p.ACK, p.ACK | p.FIN, p.SYN, p.RST])
     steps = draw(st.lists(st.tuples(units, units, flags), min_size=2, max_size=14))
-    options = st.sampled_from([b"", p.mss_option(1460), p.TIMESTAMPS + p.mss_option(9)])
+    options = st.sampled_from([b"", p.mss_option(1460), p.TIMESTAMPS + p.mss_option(9), p.scale_option(3)])
     acknowledged = st.sampled_from([*range(0, 120, 20), 2**31])
+    windows = st.sampled_from([0, 7, 500])
     bodies = [
-        p.tcp(bytes(10 * n), 40000, 5000, start + 10 * at, flag, draw(options), (start + draw(acknowledged)) % 2**32)
+        p.tcp(
+            bytes(10 * n), 40000, 5000, start + 10 * at, flag, draw(options), (start + draw(acknowledged)) % 2**32,
+            draw(windows),
+        )
         for at, n, flag in steps
-    ]
+    ]  # fmt: skip
     return [(p.ipv4(body), p.IPV4) for body in bodies]
 
 

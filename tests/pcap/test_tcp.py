@@ -239,3 +239,32 @@ def test_first_mss_of_a_connection_counts() -> None:
     facts = read_frames(syn_with(), syn_with(p.mss_option(100)), syn_with(p.mss_option(200)), no_syn)
     assert the_flow(facts)["mss"] == 100
     assert the_flow(read_frames(no_syn))["mss"] is None
+
+
+def test_windows_that_a_flow_offers() -> None:
+    """The largest one, and how many are 0: of segments with ACK that neither open nor end the connection."""
+
+    def offered(*segments: tuple[int, int]) -> tuple[int, int]:
+        frames = [p.ethernet(p.ipv4(p.tcp(flags=flags, window=window))) for flags, window in segments]
+        flow = the_flow(read_frames(*frames))
+        return flow["largest_window"], flow["zero_window_packets"]
+
+    assert offered((p.ACK, 7), (p.ACK, 501), (p.ACK, 0), (p.ACK, 300), (p.ACK, 0)) == (501, 2)
+    assert offered((p.SYN, 65535), (p.SYN | p.ACK, 65535), (p.ACK, 9)) == (9, 0)
+    assert offered((p.ACK, 9), (p.RST | p.ACK, 0), (p.ACK | p.FIN, 0)) == (9, 0)
+    cut = p.segment(0, window=9)[: 14 + 20 + 15]
+    assert the_flow(read(p.pcap([p.Record(T0, cut, 54)])))["largest_window"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "captured", "scale"),
+    [
+        ([p.mss_option(1460), p.TIMESTAMPS, p.scale_option(7)], 100, 7),
+        ([p.scale_option(15)], 100, 14),
+        ([p.scale_option(7)], 14 + 20 + 23, None),
+        ([p.mss_option(1460)], 100, None),
+    ],
+)
+def test_scale_of_windows(options: list[bytes], captured: int, scale: int | None) -> None:
+    frame = syn_with(*options)
+    assert the_flow(read(p.pcap([p.Record(T0, frame[:captured], len(frame))])))["window_scale"] == scale

@@ -6,7 +6,7 @@ CREATE TEMP TABLE merged AS
 WITH summed AS (
     SELECT src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id, roce_dest_qp, connection,
            min(COLUMNS($least)), max(COLUMNS($most)), sum(COLUMNS($sums))::BIGINT,
-           arg_min(COLUMNS($first), (file_order, flow)) FILTER (COLUMNS($first) IS NOT NULL),
+           arg_min(COLUMNS($first), (file_order, flow)),  -- of those that are not null
            CASE WHEN bool_and(missed_bytes IS NOT NULL)
                 THEN sum(missed_bytes + greatest(coalesce(ahead, 0), 0)
                          - least(greatest(coalesce(-ahead, 0), 0), coalesce(missed_before, 0))) END::BIGINT AS missed_bytes,

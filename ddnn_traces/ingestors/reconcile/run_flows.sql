@@ -44,6 +44,7 @@ WITH sides AS (
     FROM evidence
 )
 SELECT * EXCLUDE (ip_header_bytes, header_bytes, super_packets, super_payload, least_mss),
+       nullif(largest_window, 0) << window_scale AS receive_window_bytes,
        CASE WHEN protocol <> 6 OR super_packets = 0 THEN wire_bytes
             WHEN segment >= 1 THEN
             (wire_bytes + greatest(0, ceil(super_payload / segment) - super_packets) * header_bytes)::BIGINT

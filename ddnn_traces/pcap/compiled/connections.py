@@ -11,6 +11,7 @@ from ddnn_traces.pcap.compiled.flow_table import (
     BELOW,
     CELL_RETX,
     CLOSED,
+    CLOSED_WINDOWS,
     DETAIL_COUNTERS,
     FIN,
     FIRST_ACK,
@@ -28,12 +29,14 @@ from ddnn_traces.pcap.compiled.flow_table import (
     MOST_HOLES,
     MSS,
     NEXT,
+    OFFERED,
     OPENED,
     ORDER_BYTES,
     ORDER_PACKETS,
     RETX_BYTES,
     RETX_PACKETS,
     RST,
+    SCALE,
     SYN,
     note,
 )
@@ -46,6 +49,8 @@ CONTROL_FLAGS = FIN_FLAG | SYN_FLAG | RST_FLAG
 RARE_FLAGS = CONTROL_FLAGS | ECE_FLAG
 
 ECE, _ECE_NOTE = DETAIL_COUNTERS["ece_packets"], NOTES["ece_packets"]
+#: The shift of windows is at most this (RFC 7323, 2.3).
+MOST_SCALE = 14
 
 # Facts that join.py needs of a connection that was followed from the middle of a file on.
 BEGAN_WITH_SYN, SYN_LATER, BELOW_FIRST, MADE_HOLE, NOT_THE_FIRST, MANY_HOLES = 1, 2, 4, 8, 16, 32
@@ -81,7 +86,7 @@ def begins_connection(flow, details, seq):
 
 @helper
 def control(flow, details, cells, total, buf, transport, end, flags, seq):
-    """Count SYN, FIN, RST and ECE, and store the sequence number and MSS of a SYN."""
+    """Count SYN, FIN, RST and ECE, and store the sequence number, MSS and shift of windows of a SYN."""
     if flags & (ECE_FLAG | SYN_FLAG) == ECE_FLAG:
         details[flow, ECE] += 1
         note(flow, details, cells, total, _ECE_NOTE, np.int64(0))
@@ -95,12 +100,26 @@ def control(flow, details, cells, total, buf, transport, end, flags, seq):
         if details[flow, ISN] < 0:
             details[flow, ISN] = seq
         if details[flow, MSS] < 0:
-            details[flow, MSS] = _mss(buf, transport, end)
+            option = _option(buf, transport, end, np.int64(2), np.int64(4))
+            details[flow, MSS] = u16(buf, option) if option >= 0 else np.int64(-1)
+        if details[flow, SCALE] < 0:
+            option = _option(buf, transport, end, np.int64(3), np.int64(3))
+            details[flow, SCALE] = min(np.int64(buf[option]), MOST_SCALE) if option >= 0 else np.int64(-1)
+
+
+@inlined
+def offer(flow, details, window):
+    """Count the window that a segment with ACK and none of CONTROL_FLAGS offers."""
+    if np.uint64(window - 1) >= np.uint64(details[flow, OFFERED]):  # the largest so far, or 0: in one comparison
+        if window:
+            details[flow, OFFERED] = window
+        else:
+            details[flow, CLOSED_WINDOWS] += 1
 
 
 @helper
-def _mss(buf, transport, end):
-    """The MSS option of a TCP header, -1 without one or where it was not captured (RFC 9293, 3.1 and 3.2)."""
+def _option(buf, transport, end, wanted, length):
+    """Where the value of an option of a TCP header is, -1 where it is not or was not captured (RFC 9293, 3.1, 3.2)."""
     last = min(end, transport + np.int64(buf[transport + 12] >> 4) * 4)
     i = transport + 20
     while i + 1 < last:
@@ -110,8 +129,8 @@ def _mss(buf, transport, end):
             continue
         if kind == 0 or size < 2:
             break
-        if kind == 2:
-            return u16(buf, i + 2) if size == 4 and i + 4 <= last else np.int64(-1)
+        if kind == wanted:
+            return i + 2 if size == length and i + size <= last else np.int64(-1)
         i += size
     return np.int64(-1)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ddnn_traces.capture_format import ENHANCED_PACKET
 from ddnn_traces.jit import helper, inlined, prefetch, u16, u32, u32_little, u64_little
-from ddnn_traces.pcap.compiled.connections import ACK_FLAG, RARE_FLAGS
+from ddnn_traces.pcap.compiled.connections import ACK_FLAG, RARE_FLAGS, offer
 from ddnn_traces.pcap.compiled.flow_table import (
     ACK,
     CAPTURED,
@@ -195,6 +195,7 @@ def common_packets(buf, pos, stop, size, expected, silence_ns, state):
         flows[flow, LAST] = time
         newer = (u32(buf, i + 28) - flows[flow, ACK]) & 0xFFFFFFFF  # as connections.acknowledge
         flows[flow, ACK] += newer if newer < 0x80000000 else 0
+        offer(flow, details, u16(buf, i + 34))
         if ip_bytes > 1500:
             count_large(flow, details, ip_bytes, payload)
         if is_many:

@@ -41,13 +41,14 @@ DETAIL_COUNTERS = {
     name: column for column, name in enumerate((c.name for c in COUNTERS if c.name not in FLOW_COUNTERS), start=15)
 }
 DETAIL_COLUMNS = 15 + len(DETAIL_COUNTERS)
-FIRST, SYN, FIN, RST, OPENED, ACCEPTED, ISN, MSS, LARGE_PACKETS, LARGE_PAYLOAD, HUGE_PACKETS, HUGE_PAYLOAD = (
+FIRST, SYN, FIN, RST, OPENED, ACCEPTED, ISN, MSS, SCALE, LARGE_PACKETS, LARGE_PAYLOAD, HUGE_PACKETS, HUGE_PAYLOAD = (
     DETAIL_COUNTERS[name]
     for name in (
         "first_seen_ns", "syn_packets", "fin_packets", "rst_packets", "opened", "accepted", "initial_sequence", "mss",
-        "large_packets", "large_payload_bytes", "huge_packets", "huge_payload_bytes",
+        "window_scale", "large_packets", "large_payload_bytes", "huge_packets", "huge_payload_bytes",
     )
 )  # fmt: skip
+OFFERED, CLOSED_WINDOWS = (DETAIL_COUNTERS[name] for name in ("largest_window", "zero_window_packets"))
 RETX_PACKETS, RETX_BYTES, ORDER_PACKETS, ORDER_BYTES, FIRST_SEQ, FIRST_ACK, FORGOTTEN, LARGEST_SEGMENT, PUSHES = (
     DETAIL_COUNTERS[name]
     for name in (

@@ -21,6 +21,7 @@ from ddnn_traces.pcap.compiled import compiled
 from ddnn_traces.pcap.compiled.connections import (
     ACK_FLAG,
     BEGAN_WITH_SYN,
+    CONTROL_FLAGS,
     NOT_FOLLOWED,
     NOT_THE_FIRST,
     RARE_FLAGS,
@@ -30,6 +31,7 @@ from ddnn_traces.pcap.compiled.connections import (
     acknowledge,
     begins_connection,
     control,
+    offer,
     segment,
 )
 from ddnn_traces.pcap.compiled.fast_path import Expected, common_packets, remember
@@ -452,6 +454,8 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
                         sample_segment(flow, flows, samples, total, seq, ts)
                 if flags & (ACK_FLAG | RST_FLAG) == ACK_FLAG:
                     acknowledge(flow, flows, details, ack)
+                    if not flags & CONTROL_FLAGS and transport + 16 <= end:
+                        offer(flow, details, u16(buf, transport + 14))
             if f & IS_ROCE and transport + 20 <= end:
                 opcode = np.int64(f >> OPCODE_FROM & OPCODE_MASK)
                 add_roce(flow, flows, details, trains, total, buf, transport, opcode, payload, ts)

@@ -47,7 +47,7 @@ _EXTENSION_NAMES = ("ipv6.hopopts", "ipv6.routing", "ipv6.fraghdr", "ipv6.dstopt
 #: The layers, and trees inside them, that tshark prints; printing takes most of its time.
 SHOWN = (
     "frame ip ipv6 ipv6.hopopts ipv6.routing ipv6.fraghdr ipv6.dstopts ah mipv6 tcp tcp.options "
-    "tcp.options.mss udp mpls ppp llc ppi gre erspan vxlan geneve gtp"
+    "tcp.options.mss tcp.options.wscale udp mpls ppp llc ppi gre erspan vxlan geneve gtp"
 )
 
 
@@ -293,13 +293,15 @@ def _read_tcp(found: Packet, tcp: Any) -> Packet:
     if flags is None or sequence is None or acknowledgement is None:
         return found
     flags &= 0xFF  # tshark includes the bits in front of the byte
-    return replace(found, segment=Segment(sequence, acknowledgement, flags, _mss(tcp) if flags & SYN else None))
+    mss, scale = (_option(tcp, *names) if flags & SYN else None for names in (("mss", "mss_val"), ("wscale", "shift")))
+    window = _number_if_any(tcp, "window_size_value")
+    return replace(found, segment=Segment(sequence, acknowledgement, flags, mss, scale, window))
 
 
-def _mss(tcp: Any) -> int | None:
+def _option(tcp: Any, name: str, value: str) -> int | None:
     try:
-        option = tcp.get_field("options_tree").get_field("mss_tree")
-        return _number(option[0] if isinstance(option, list) else option, "mss_val")
+        option = tcp.get_field("options_tree").get_field(f"{name}_tree")
+        return _number(option[0] if isinstance(option, list) else option, value)
     except AttributeError:
         return None
 

@@ -18,6 +18,7 @@ FIN, SYN, RST, PSH, ACK, ECE = 1, 2, 4, 8, 16, 64
 TCP = 6
 LARGE, HUGE = 1500, 9000  # IP lengths above these
 MOST_HOLES = 1024
+_MOST_SCALE = 14  # RFC 7323, 2.3
 MOST_DATAGRAMS, MOST_WAITING, DATAGRAM_NS = 1024, 4096, 30 * 10**9
 
 
@@ -51,12 +52,15 @@ class Fragment(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """The fields of a TCP header that are counted. mss: None without the option."""
+    """The fields of a TCP header that are counted. mss, scale (of windows): None without the option. window: as it
+    stands there, None where it was not captured."""
 
     sequence: int
     acknowledgement: int
     flags: int
     mss: int | None
+    scale: int | None = None
+    window: int | None = None
 
 
 class Roce(NamedTuple):
@@ -126,10 +130,13 @@ class Flow(SimpleNamespace):
     gaps: list[list[int]]
     initial_sequence: int | None
     mss: int | None
+    window_scale: int | None
     first_sequence: int | None
     next_sequence: int | None
     acknowledged: int | None
     largest_segment_bytes: int
+    largest_window: int
+    zero_window_packets: int
 
     def __init__(
         self, flow: int, src_ip: str, dst_ip: str, protocol: int, src_port: int, dst_port: int,
@@ -196,10 +203,15 @@ class Flow(SimpleNamespace):
             self.initial_sequence = segment.sequence
         if syn and self.mss is None:
             self.mss = segment.mss
+        if syn and self.window_scale is None and segment.scale is not None:
+            self.window_scale = min(segment.scale, _MOST_SCALE)
         if payload or syn or fin:
             self._occupy(segment.sequence, syn, payload, fin, ended, record, segment.flags & PSH != 0)
         if ack and not rst:
             self._acknowledge(segment.acknowledgement)
+            if segment.window is not None and not (syn or fin):
+                self.largest_window = max(self.largest_window, segment.window)
+                self.zero_window_packets += segment.window == 0
 
     def _acknowledge(self, number: int) -> None:
         """Take over an acknowledgement number, if it is the highest so far."""

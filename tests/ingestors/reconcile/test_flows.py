@@ -245,6 +245,17 @@ def test_smaller_mss_of_both_directions_counts(tmp_path: Path) -> None:
         assert dataset.sql("SELECT mss, cable_bytes_estimate FROM flows").rows() == [(None, None)]
 
 
+def test_receive_window_is_scaled_by_the_syn(tmp_path: Path) -> None:
+    """Where the SYN was not captured with the option, the window in bytes is not known; that it was closed is."""
+    syn = Packet(BEGIN_NS, A, B, 0, p.SYN, options=p.scale_option(7), window=64_000)
+    data = [Packet(BEGIN_NS + 1000 * i, A, B, 10, seq=1 + 10 * i, window=each) for i, each in enumerate((500, 0, 300))]
+    columns = "receive_window_bytes, zero_window_packets"
+    with ingest(tmp_path, {"a.pcap": [syn, *data]}) as dataset:
+        assert dataset.sql(f"SELECT {columns} FROM flows").rows() == [(500 << 7, 1)]
+    with ingest(tmp_path / "without", {"a.pcap": data}) as dataset:
+        assert dataset.sql(f"SELECT {columns} FROM flows").rows() == [(None, 1)]
+
+
 # --- RoCEv2
 
 
