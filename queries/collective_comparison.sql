@@ -8,7 +8,7 @@
 -- column: job from collectives
 -- column: position from collectives
 -- column: kind from collectives
--- column: part; span, waiting, transfer, slow_link, stalled or remainder: the columns of collective_delays
+-- column: part; span, waiting, transfer, slow_link, delay, other_traffic, incast, receiver, stalled or remainder: the columns of collective_delays
 -- column: a_tensor_bytes bytes; size of the tensor in the first run, on all channels; null where it has no such collective
 -- column: b_tensor_bytes bytes; the same of the second run
 -- column: a_steps steps; of the first run, behind its first, in which the part is known
@@ -35,12 +35,12 @@ WITH named AS (
 ), long AS (
     UNPIVOT (
         SELECT run_id, job, "position", span_ms AS span, waiting_ms AS waiting, transfer_ms AS transfer, slow_link_ms AS slow_link,
-               stalled_ms AS stalled, remainder_ms AS remainder
+               delay_ms AS delay, other_traffic_ms AS other_traffic, incast_ms AS incast, receiver_ms AS receiver, stalled_ms AS stalled, remainder_ms AS remainder
         FROM collective_delays
         WHERE step > 0
-    ) ON span, waiting, transfer, slow_link, stalled, remainder INTO NAME part VALUE ms
+    ) ON span, waiting, transfer, slow_link, delay, other_traffic, incast, receiver, stalled, remainder INTO NAME part VALUE ms
 ), parts AS (
-    SELECT unnest(['span', 'waiting', 'transfer', 'slow_link', 'stalled', 'remainder']) AS part, unnest(range(6)) AS place
+    SELECT unnest(['span', 'waiting', 'transfer', 'slow_link', 'delay', 'other_traffic', 'incast', 'receiver', 'stalled', 'remainder']) AS part, unnest(range(10)) AS place
 ), summed AS (
     SELECT side, job, "position", kind, p.part, place, any_value(tensor_bytes) AS tensor_bytes, count(ms) AS steps, median(ms) AS ms,
            quantile_cont(ms, 0.25) AS low_ms, quantile_cont(ms, 0.75) AS high_ms

@@ -1,12 +1,12 @@
 -- question: Which host or link makes each training job slow, and what does it cost?
 -- subject: delays
 -- row: a run, a job and a finding, the costliest first; a job that nothing delays has none
--- inputs: flows, hosts, job_flows, jobs, collective_transfers, collective_entries, edge_times
+-- inputs: hosts, jobs, collective_transfers, collective_entries, edge_times, edge_causes
 -- answer: rank, sentence
 -- column: run_id from jobs
 -- column: job from jobs
 -- column: rank; 1 is the costliest of the job
--- column: kind; slow_host, slow_link, loss or background (other traffic on a slow link). Not told yet: delay, receiver, congestion
+-- column: kind; slow_host, loss, or what a link loses most by: slow_link, delay (a longer way), receiver (its window), background (other traffic), congestion (other traffic of several senders to one host at once)
 -- column: host_ip; address of the host, or of the link's sender; null where the loss is on most links
 -- column: peer_ip; address of the link's receiver; null for a host, and where several links of the host are concerned
 -- column: cost_ms ms; mean over the steps behind the first
@@ -22,7 +22,7 @@
 -- A host's cost is its own time beyond the median of hosts with as many partners in the same collective, but no more than it enters behind
 -- all of them. Hosts of unlike roles are compared with their own median over the steps, but no more than the step is longer than the
 -- median step: only what changes in the run is seen. Of two hosts none is called slow.
--- A link's cost is excess_ms of edge_times (slow_link), or stalled_ms (loss). What is not seen: a cause that all hosts share, and one that
+-- A link's cost is stalled_ms of edge_times (loss), or excess_ms there and late_ms of edge_causes. What is not seen: a cause that all hosts share, and one that
 -- is there in all steps of hosts of unlike roles.
 WITH thresholds AS (
     SELECT 0.05 AS least_share,                       -- of the mean step
@@ -30,7 +30,8 @@ WITH thresholds AS (
            0.3 AS most_elsewhere, 0.9 AS most_links,  -- of a host with several slow links: what others lose, over what they would by chance
            0.75 AS least_of_link,                     -- of what the links of a host lose: one link alone
            0.8 AS slow_part, 0.6 AS slow_shared_part, -- of the usual rate, the second where the ends have several links
-           0.0002 AS least_again, 0.1 AS other_part   -- of the payload: sent again, of other traffic
+           0.0002 AS least_again, 0.1 AS other_part,  -- of the payload: sent again, of other traffic
+           0.5 AS least_cause                         -- of the cost: where the window is small, where the way is longer
 ), degrees AS (
     SELECT run_id, job, "position", host_ip, count(DISTINCT peer_ip) AS partners
     FROM (SELECT DISTINCT run_id, job, "position", unnest([src_ip, dst_ip]) AS host_ip, unnest([dst_ip, src_ip]) AS peer_ip
@@ -63,8 +64,8 @@ WITH thresholds AS (
     FROM siblings
 ), link_costs AS (
     SELECT run_id, job, step, "position", kind, src_ip AS host_ip, dst_ip AS peer_ip,
-           greatest(0, CASE kind WHEN 'loss' THEN stalled_ms ELSE excess_ms END) AS cost_ms
-    FROM (SELECT *, unnest(['slow_link', 'loss']) AS kind FROM edge_times WHERE step > 0)
+           CASE kind WHEN 'loss' THEN stalled_ms ELSE greatest(excess_ms, 0) + late_ms END AS cost_ms
+    FROM (SELECT *, unnest(['slow_link', 'loss']) AS kind FROM edge_causes WHERE step > 0)
 ), touched AS (
     SELECT run_id, job, end_ip AS host_ip, count(*) / any_value(links) AS link_share
     FROM (SELECT *, unnest([src_ip, dst_ip]) AS end_ip, count(*) OVER (PARTITION BY run_id, job) AS links
@@ -139,12 +140,6 @@ WITH thresholds AS (
         ORDER BY CASE WHEN level = 2 AND of_link >= least_of_link * of_host
                         OR level = 1 AND peer_ip IS NOT NULL AND of_link < least_of_link * of_host THEN 4 ELSE level END,
                  explained_share DESC, host_ip, peer_ip) = 1
-), others AS (
-    SELECT run_id, host_ip, sum(wire_bytes) AS other_bytes
-    FROM (SELECT run_id, flow_id, wire_bytes, unnest([src_ip, dst_ip]) AS host_ip FROM flows)
-    ANTI JOIN (SELECT run_id, unnest([flow_id, reverse_flow_id]) AS flow_id FROM job_flows JOIN flows USING (run_id, flow_id))
-        USING (run_id, flow_id)
-    GROUP BY run_id, host_ip
 ), speeds AS (
     SELECT run_id, job, host_ip, src_ip, dst_ip, sum(payload_bytes) AS payload_bytes, sum(payload_bytes) / sum(sending_ms) * 8 / 1e6 AS gbit_per_s,
            any_value(usual_gbit_per_s) AS usual_gbit_per_s, bool_or(is_shared) AS is_shared, coalesce(sum(retransmitted_bytes), 0) AS retransmitted_bytes
@@ -158,15 +153,28 @@ WITH thresholds AS (
       ON c.run_id = s.run_id AND c.job = s.job AND s.host_ip = coalesce(c.host_ip, s.src_ip) AND s.dst_ip = coalesce(c.peer_ip, s.dst_ip)
     WHERE c.kind <> 'slow_host'
     GROUP BY c.run_id, c.job, c.kind
+), causes AS (
+    SELECT c.run_id, c.job, c.kind, sum(other_bytes)::BIGINT AS other_bytes, sum(incast_bytes)::BIGINT AS incast_bytes,
+           min(window_bytes) FILTER (is_window_small) AS window_bytes, avg(extra_ms) FILTER (extra_ms > 0) AS extra_ms,
+           sum(link_ms) FILTER (is_window_small) / sum(link_ms) AS window_share, sum(link_ms) FILTER (extra_ms > 0) / sum(link_ms) AS delay_share
+    FROM chosen AS c
+    JOIN (SELECT *, greatest(excess_ms, 0) + late_ms AS link_ms, unnest([src_ip, dst_ip]) AS end_ip FROM edge_causes WHERE step > 0) AS e
+      ON c.run_id = e.run_id AND c.job = e.job AND e.end_ip = c.host_ip AND e.dst_ip = coalesce(c.peer_ip, e.dst_ip)
+    WHERE c.kind = 'slow_link'
+    GROUP BY c.run_id, c.job, c.kind
 ), named AS (
-    SELECT c.* REPLACE (CASE WHEN c.kind = 'slow_link' AND other_bytes > other_part * payload_bytes THEN 'background' ELSE c.kind END AS kind),
-           gbit_per_s, usual_gbit_per_s, is_shared, retransmitted_bytes, payload_bytes, other_bytes,
+    SELECT c.* REPLACE (CASE WHEN c.kind <> 'slow_link' THEN c.kind
+                             WHEN other_bytes > other_part * payload_bytes THEN CASE WHEN 2 * incast_bytes > other_bytes THEN 'congestion' ELSE 'background' END
+                             WHEN window_share >= least_cause THEN 'receiver'
+                             WHEN delay_share >= least_cause THEN 'delay'
+                             ELSE c.kind END AS kind),
+           gbit_per_s, usual_gbit_per_s, is_shared, retransmitted_bytes, payload_bytes, other_bytes, window_bytes, extra_ms,
            coalesce(a.label, c.host_ip) AS host, coalesce(b.label, c.peer_ip) AS peer,
            CASE WHEN peer IS NOT NULL THEN format('The link {} to {}', host, peer)
                 WHEN host IS NOT NULL THEN format('The links of {}', host) ELSE 'Most links' END AS link, CASE WHEN peer IS NULL THEN '' ELSE 's' END AS s
     FROM chosen AS c
     LEFT JOIN links USING (run_id, job, kind)
-    LEFT JOIN others AS o ON c.run_id = o.run_id AND o.host_ip = coalesce(c.peer_ip, c.host_ip)
+    LEFT JOIN causes USING (run_id, job, kind)
     LEFT JOIN hosts AS a ON c.run_id = a.run_id AND c.host_ip = a.host_ip
     LEFT JOIN hosts AS b ON c.run_id = b.run_id AND c.peer_ip = b.host_ip
 )
@@ -175,12 +183,15 @@ SELECT run_id, job, row_number() OVER (PARTITION BY run_id, job ORDER BY cost_ms
        CASE kind
             WHEN 'slow_host' THEN format('{} is late in {} of the {} steps in which a host is late', host, k, n)
             WHEN 'loss' THEN format('{} pause{} for {:.1f} MB that are sent again', link, s, retransmitted_bytes / 1e6)
+            WHEN 'delay' THEN format('{} answer{} {:.3g} ms later than other links', link, s, extra_ms)
             ELSE format('{} carr{} {:.3g} Gbit/s where similar links carry {:.3g}', link, CASE s WHEN '' THEN 'y' ELSE 'ies' END, gbit_per_s, usual_gbit_per_s) END
        || format(': {} ms of {} ms a step ({:.0f}%)', format(CASE WHEN cost_ms < 100 THEN '{:.3g}' ELSE '{:.0f}' END, cost_ms),
                  format(CASE WHEN step_ms < 1000 THEN '{:.4g}' ELSE '{:.0f}' END, step_ms), 100 * share_of_step)
        || CASE kind WHEN 'slow_host' THEN '; it needs that much longer than the others behind its last data (computing, not the network)'
-                    WHEN 'background' THEN format('; other traffic of {:.1f} MB shares a link', other_bytes / 1e6) ELSE '' END || '.' AS sentence
+                    WHEN 'background' THEN format('; other traffic of {:.1f} MB shares a link', other_bytes / 1e6)
+                    WHEN 'congestion' THEN format('; several other hosts send {:.1f} MB to its receiver at the same time', other_bytes / 1e6)
+                    WHEN 'receiver' THEN format('; the window that its receiver offers is {:.3g} KiB at most, and closes', window_bytes / 1024) ELSE '' END || '.' AS sentence
 FROM named
-WHERE CASE kind WHEN 'slow_host' THEN true WHEN 'loss' THEN retransmitted_bytes >= least_again * payload_bytes
+WHERE CASE kind WHEN 'slow_host' THEN true WHEN 'delay' THEN true WHEN 'loss' THEN retransmitted_bytes >= least_again * payload_bytes
                 ELSE gbit_per_s <= usual_gbit_per_s * CASE WHEN is_shared THEN slow_shared_part ELSE slow_part END END
 ORDER BY run_id, job, rank

@@ -166,7 +166,7 @@ class TrafficTables:
             "payload_bytes": payload, "captured_bytes": captured, "syn_packets": one, "fin_packets": nothing,
             "rst_packets": nothing, "retransmitted_packets": again_packets, "retransmitted_bytes": again,
             "out_of_order_packets": nothing, "out_of_order_bytes": nothing, "mss": 1460 * one,
-            "receive_window_bytes": pa.nulls(flows, pa.int64()), "zero_window_packets": pa.nulls(flows, pa.int64()),
+            "receive_window_bytes": pa.nulls(flows, pa.int64()), "zero_window_packets": nothing,
             "cable_bytes_estimate": wire, "is_initiator": forward,
             "initiator_source": np.where(forward, "syn", "reverse_syn").tolist(), "reverse_flow_id": number ^ 1,
         }  # fmt: skip

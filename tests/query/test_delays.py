@@ -25,10 +25,14 @@ def ring(
     seed: int,
     late_ms: dict[tuple[int, int], float] | None = None,
     slow_link: int | None = None,
+    answer_ms: float = 0,
+    window_bytes: int = 1_000_000,
+    others: int = 0,
 ) -> dict[str, pl.DataFrame]:
     """A ring all-reduce a step: chunks of 1 ms, computation of 50 ms with a deviation of 1 ms.
 
-    late_ms: what a host computes longer in a step. slow_link: the host whose link takes 10 ms for a chunk.
+    late_ms: what a host computes longer in a step. slow_link: the host whose link takes 10 ms for a chunk; answers
+    come answer_ms later from its receiver, whose window is window_bytes, and which gets data of so many others.
     """
     noise = random.Random(seed)
     free, messages = [0.0] * WORKERS, []
@@ -46,9 +50,20 @@ def ring(
             arrived = [ready[host - 1] for host in range(WORKERS)]
         free = [max(ready[host], arrived[host]) for host in range(WORKERS)]
     whole: dict[str, list[dict[str, Any]]] = {
-        "flows": [
-            {"flow_id": host, "src_ip": HOSTS[host], "dst_ip": HOSTS[(host + 1) % WORKERS], "protocol": 6}
-            for host in range(WORKERS)
+        "flows": [flow for host in range(WORKERS) for flow in both_ways(host, host == slow_link, window_bytes)]
+        + [
+            {"flow_id": 2 * WORKERS + n, "src_ip": f"10.0.1.{n}", "dst_ip": HOSTS[((slow_link or 0) + 1) % WORKERS],
+             "protocol": 17}
+            for n in range(others)
+        ],
+        "flow_windows": [
+            {"flow_id": WORKERS + host, "window_ns": MS, "wire_bytes": 66,
+             "window_start_ns": ORIGIN_NS + int(start + answer_ms * (host == slow_link)) * MS}
+            for host, number, start, _ in messages if number % ROUNDS == 0
+        ] + [
+            {"flow_id": 2 * WORKERS + n, "window_start_ns": ORIGIN_NS + int(start) * MS, "window_ns": MS,
+             "wire_bytes": 100_000}
+            for host, _, start, _ in messages if host == slow_link for n in range(others)
         ],
         "messages": [
             {"flow_id": host, "message": number, "first_ns": ORIGIN_NS + int(start * MS),
@@ -62,6 +77,20 @@ def ring(
     return {
         table: pl.DataFrame(rows).with_columns(run_id=pl.lit(run_id)).cast(pl.String) for table, rows in whole.items()
     }
+
+
+def both_ways(host: int, is_slow: bool, window_bytes: int) -> list[dict[str, Any]]:
+    """The flow from a host to the next one, and the one with its answers."""
+    ends = HOSTS[host], HOSTS[(host + 1) % WORKERS]
+    flows = [
+        (host, ends, host + WORKERS, None),
+        (host + WORKERS, ends[::-1], host, window_bytes if is_slow else 1 << 20),
+    ]
+    return [
+        {"flow_id": flow, "src_ip": src, "dst_ip": dst, "protocol": 6, "reverse_flow_id": reverse,
+         "receive_window_bytes": window}
+        for flow, (src, dst), reverse, window in flows
+    ]  # fmt: skip
 
 
 def dataset(folder: Path, *runs: dict[str, pl.DataFrame]) -> Dataset:
@@ -94,6 +123,25 @@ def test_the_slow_link_is_named_and_what_it_costs(tmp_path: Path) -> None:
     assert all(50 < cost < 58 for cost in found["cost_ms"])  # six chunks, each 9 ms longer
 
 
+def test_what_makes_a_link_slow_is_its_kind(tmp_path: Path) -> None:
+    given: dict[str, dict[str, float]] = {
+        "slow_link": {}, "delay": {"answer_ms": 8}, "receiver": {"window_bytes": 20_000},
+        "background": {"others": 1}, "congestion": {"others": 2, "answer_ms": 8},
+    }  # fmt: skip
+    runs = [ring(kind, 1, slow_link=2, **more) for kind, more in given.items()]  # type: ignore[arg-type]
+    with dataset(tmp_path, *runs) as found_in:
+        found = found_in.query("verdicts")
+        parts = found_in.query("collective_delays").filter(pl.col("step") > 0)
+    assert found.select("run_id", "kind").rows() == [(kind, kind) for kind in sorted(given)]
+    assert found.select("host_ip", "peer_ip").unique().rows() == [(HOSTS[2], HOSTS[3])]
+    means = {run: frame.select(pl.mean("^.*_ms$")).row(0, named=True) for (run,), frame in parts.group_by("run_id")}
+    columns = {"background": "other_traffic_ms", "congestion": "incast_ms"}
+    for kind in given:
+        assert means[kind][columns.get(kind, f"{kind}_ms")] > 4, kind
+        others = {"delay_ms", "receiver_ms", "other_traffic_ms", "incast_ms"} - {columns.get(kind, f"{kind}_ms")}
+        assert all(means[kind][column] == 0 for column in others if kind != "congestion"), kind
+
+
 @pytest.mark.long
 def test_a_host_that_is_slow_in_some_steps_is_found(tmp_path: Path) -> None:
     some = {(2, step): 60.0 for step in range(3, 8)}
@@ -121,7 +169,8 @@ def test_parts_of_a_collective(tmp_path: Path) -> None:
     """With a slow link the link is the largest part, with a slow host waiting is. All add up to the time."""
     with dataset(tmp_path, ring("host", 1, always(1, 15)), ring("link", 1, slow_link=2)) as runs:
         found = runs.query("collective_delays").filter(pl.col("step") > 0)
-    parts = ["waiting_ms", "transfer_ms", "slow_link_ms", "stalled_ms"]
+    slow = ["slow_link_ms", "delay_ms", "other_traffic_ms", "incast_ms", "receiver_ms"]
+    parts = ["waiting_ms", "transfer_ms", *slow, "stalled_ms"]
     means = {
         str(run): frame.select(pl.col(parts).mean()).row(0, named=True) for (run,), frame in found.group_by("run_id")
     }

@@ -28,6 +28,8 @@ def test_faults_are_found_where_they_are_and_nowhere_else(tmp_path: Path) -> Non
     large = {
         "slow_host": ["slow_host_worker3_60", "slow_host_worker3_20", "pause_worker2_100", "growing_worker4_6"],
         "slow_link": ["slow_link_worker2_100", "slow_link_worker2_300", "slow_link_worker3_worker2_out_100"],
+        "delay": ["delay_worker3_worker2_10", "delay_worker4_2"],
+        "receiver": ["small_buffer_worker4_16"],
     }
     right = found.filter("is_kind_right")
     for kind, names in large.items():
