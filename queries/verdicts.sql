@@ -1,12 +1,12 @@
 -- question: Which host or link makes each training job slow, and what does it cost?
 -- subject: delays
 -- row: a run, a job and a finding, the costliest first; a job that nothing delays has none
--- inputs: hosts, jobs, collective_transfers, collective_entries, edge_times, edge_causes
+-- inputs: hosts, jobs, collective_transfers, collective_entries, edge_times, edge_causes, edge_marks
 -- answer: rank, sentence
 -- column: run_id from jobs
 -- column: job from jobs
 -- column: rank; 1 is the costliest of the job
--- column: kind; slow_host, loss, or what a link loses most by: slow_link, delay (a longer way), receiver (its window), background (other traffic), congestion (other traffic of several senders to one host at once)
+-- column: kind; slow_host, loss, or what a link loses most by: slow_link, delay (a longer way), receiver (its window), background (other traffic), congestion (other traffic of several senders to one host at once, or ECN marks)
 -- column: host_ip; address of the host, or of the link's sender; null where the loss is on most links
 -- column: peer_ip; address of the link's receiver; null for a host, and where several links of the host are concerned
 -- column: cost_ms ms; mean over the steps behind the first
@@ -156,19 +156,23 @@ WITH thresholds AS (
 ), causes AS (
     SELECT c.run_id, c.job, c.kind, sum(other_bytes)::BIGINT AS other_bytes, sum(incast_bytes)::BIGINT AS incast_bytes,
            min(window_bytes) FILTER (is_window_small) AS window_bytes, avg(extra_ms) FILTER (extra_ms > 0) AS extra_ms,
+           max(marked_share) FILTER (is_marked) AS marked_share, sum(link_ms) FILTER (is_marked) / sum(link_ms) AS marked_cost,
            sum(link_ms) FILTER (is_window_small) / sum(link_ms) AS window_share, sum(link_ms) FILTER (extra_ms > 0) / sum(link_ms) AS delay_share
     FROM chosen AS c
     JOIN (SELECT *, greatest(excess_ms, 0) + late_ms AS link_ms, unnest([src_ip, dst_ip]) AS end_ip FROM edge_causes WHERE step > 0) AS e
       ON c.run_id = e.run_id AND c.job = e.job AND e.end_ip = c.host_ip AND e.dst_ip = coalesce(c.peer_ip, e.dst_ip)
+    LEFT JOIN edge_marks AS m ON m.run_id = e.run_id AND m.job = e.job AND m.src_ip = e.src_ip AND m.dst_ip = e.dst_ip
     WHERE c.kind = 'slow_link'
     GROUP BY c.run_id, c.job, c.kind
 ), named AS (
     SELECT c.* REPLACE (CASE WHEN c.kind <> 'slow_link' THEN c.kind
                              WHEN other_bytes > other_part * payload_bytes THEN CASE WHEN 2 * incast_bytes > other_bytes THEN 'congestion' ELSE 'background' END
+                             WHEN marked_cost >= least_cause THEN 'congestion'
                              WHEN window_share >= least_cause THEN 'receiver'
                              WHEN delay_share >= least_cause THEN 'delay'
                              ELSE c.kind END AS kind),
            gbit_per_s, usual_gbit_per_s, is_shared, retransmitted_bytes, payload_bytes, other_bytes, window_bytes, extra_ms,
+           marked_share, other_bytes > other_part * payload_bytes AS is_met,
            coalesce(a.label, c.host_ip) AS host, coalesce(b.label, c.peer_ip) AS peer,
            CASE WHEN peer IS NOT NULL THEN format('The link {} to {}', host, peer)
                 WHEN host IS NOT NULL THEN format('The links of {}', host) ELSE 'Most links' END AS link, CASE WHEN peer IS NULL THEN '' ELSE 's' END AS s
@@ -189,7 +193,8 @@ SELECT run_id, job, row_number() OVER (PARTITION BY run_id, job ORDER BY cost_ms
                  format(CASE WHEN step_ms < 1000 THEN '{:.4g}' ELSE '{:.0f}' END, step_ms), 100 * share_of_step)
        || CASE kind WHEN 'slow_host' THEN '; it needs that much longer than the others behind its last data (computing, not the network)'
                     WHEN 'background' THEN format('; other traffic of {:.1f} MB shares a link', other_bytes / 1e6)
-                    WHEN 'congestion' THEN format('; several other hosts send {:.1f} MB to its receiver at the same time', other_bytes / 1e6)
+                    WHEN 'congestion' THEN CASE WHEN is_met THEN format('; several other hosts send {:.1f} MB to its receiver at the same time', other_bytes / 1e6)
+                                                ELSE format('; {:.3g} congestion marks (ECN) or notifications come with 100 of its packets', 100 * marked_share) END
                     WHEN 'receiver' THEN format('; the window that its receiver offers is {:.3g} KiB at most, and closes', window_bytes / 1024) ELSE '' END || '.' AS sentence
 FROM named
 WHERE CASE kind WHEN 'slow_host' THEN true WHEN 'delay' THEN true WHEN 'loss' THEN retransmitted_bytes >= least_again * payload_bytes
