@@ -167,6 +167,7 @@ class TrafficTables:
             "rst_packets": nothing, "retransmitted_packets": again_packets, "retransmitted_bytes": again,
             "out_of_order_packets": nothing, "out_of_order_bytes": nothing, "mss": 1460 * one,
             "receive_window_bytes": pa.nulls(flows, pa.int64()), "zero_window_packets": nothing,
+            **dict.fromkeys(_UNMARKED, nothing),
             "cable_bytes_estimate": wire, "is_initiator": forward,
             "initiator_source": np.where(forward, "syn", "reverse_syn").tolist(), "reverse_flow_id": number ^ 1,
         }  # fmt: skip
@@ -248,6 +249,13 @@ class TrafficTables:
     def _columns(self, name: str, columns: dict[str, Any]) -> list[pa.RecordBatch]:
         rows = len(next(iter(columns.values())))
         return _table(name, {"run_id": pa.repeat(pa.scalar(self._run.run_id), rows), **columns})
+
+
+#: Counters of flows that are 0 in generated traffic: no network marks it, and it is TCP.
+_UNMARKED = (
+    "ce_packets", "ece_packets", "nak_packets", "rnr_packets", "cnp_packets", "psn_repeated_packets",
+    "psn_repeated_bytes", "psn_missing_packets", "psn_late_packets",
+)  # fmt: skip
 
 
 def _sum(key: Ints, values: Ints, keys: int) -> Ints:
