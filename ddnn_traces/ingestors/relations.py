@@ -48,25 +48,31 @@ def unrelated(run: RunInput, metadata: RunMetadata, files: Sequence[CaptureFacts
     """A line where captures of a folder that nothing describes as one run have no host in common."""
     if run.folder is None or run.hosts or metadata != RunMetadata():
         return
-    groups: list[tuple[set[str], list[str]]] = []
+    toward: dict[str, str] = {}  # another host of the same group; itself: the one that stands for the group
+    host_of: dict[str, str] = {}
     for file in files:
-        hosts = {*file.flows["src_ip"].to_pylist(), *file.flows["dst_ip"].to_pylist()}
-        if not hosts:
-            continue
-        names = [file.capture_id]
-        apart = []
-        for group in groups:
-            if group[0] & hosts:
-                hosts, names = hosts | group[0], [*group[1], *names]
-            else:
-                apart.append(group)
-        groups = [*apart, (hosts, names)]
-    if len(groups) > 1:
-        examples = [names[0] for _, names in groups]
+        hosts = [*{*file.flows["src_ip"].to_pylist(), *file.flows["dst_ip"].to_pylist()}]
+        for host in hosts:
+            toward.setdefault(host, host)
+            toward[_standing(toward, host)] = _standing(toward, hosts[0])
+        if hosts:
+            host_of[file.capture_id] = hosts[0]
+    examples: dict[str, str] = {}
+    for name, host in host_of.items():
+        examples.setdefault(_standing(toward, host), name)
+    if len(examples) > 1:
         yield (
-            f"{run.run_id}: its captures are {len(groups)} groups without a host in common ({listed(examples, _LISTED)}"
-            "); are they one training? If not, give each a folder of its own; if so, say it with --run-id"
+            f"{run.run_id}: its captures are {len(examples)} groups without a host in common "
+            f"({listed([*examples.values()], _LISTED)}); are they one training? If not, give each a folder of its own; "
+            "if so, say it with --run-id"
         )
+
+
+def _standing(toward: dict[str, str], host: str) -> str:
+    """The host that stands for a host's group; the ways there become shorter."""
+    while toward[host] != host:
+        toward[host] = host = toward[toward[host]]
+    return host
 
 
 @dataclass(frozen=True)

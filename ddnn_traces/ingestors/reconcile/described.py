@@ -37,16 +37,18 @@ if TYPE_CHECKING:
 _MEMORY_MB = 128
 #: And these bytes more for each flow of a capture: what DuckDB does not spill grows with them.
 _MEMORY_OF_A_FLOW = 400
+#: And for each capture: with less, scans of 100,000 files evict what they need next, without end.
+_MEMORY_OF_A_CAPTURE = 2000
 
 #: The tables that a method of DescribedTables makes.
 DESCRIBED = ("runs", "hosts", "captures", "steps", "events")
 
 
-def connect(scratch: Path, flows: int = 0) -> duckdb.DuckDBPyConnection:
+def connect(scratch: Path, flows: int = 0, captures: int = 0) -> duckdb.DuckDBPyConnection:
     """A database in memory that spills to `scratch`. flows: of all captures of the run."""
     import duckdb
 
-    limit = f"{_MEMORY_MB + flows * _MEMORY_OF_A_FLOW // 1_000_000}MB"
+    limit = f"{_MEMORY_MB + (flows * _MEMORY_OF_A_FLOW + captures * _MEMORY_OF_A_CAPTURE) // 1_000_000}MB"
     connection = duckdb.connect(
         config={"memory_limit": limit, "temp_directory": str(scratch), "preserve_insertion_order": False}
     )

@@ -106,7 +106,7 @@ class RunTables(DescribedTables):
     """The tables of one run, each as Arrow record batches in its schema and order. A context manager."""
 
     def __init__(self, run: RunFacts, scratch: Path) -> None:
-        super().__init__(run.description, run.clock, connect(scratch, _flows(run.files)))
+        super().__init__(run.description, run.clock, connect(scratch, _flows(run.files), len(run.files)))
         self._run = run
         self._vantages = find_vantages(run.files)
         self._offsets = host_offsets(run.files, self._vantages)

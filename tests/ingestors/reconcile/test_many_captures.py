@@ -11,10 +11,8 @@ import ddnn_traces
 from ddnn_traces.ingestors.reconcile import described
 
 
-def test_the_memory_of_the_tables_does_not_grow_with_the_captures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A scan of each file would take 100 kB of it."""
+def test_the_tables_of_many_captures_need_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scan of each file would take 100 kB of it; there are 2 kB."""
     folder = write_captures(tmp_path / "run", {f"{number}.pcap": ring(A, B) for number in range(240)})
     monkeypatch.setattr(described, "_MEMORY_MB", 32)
     with ddnn_traces.ingest(folder, tmp_path / "dataset", packets=True) as dataset:
