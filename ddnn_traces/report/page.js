@@ -81,7 +81,9 @@ const draw = async (panel) => {
   panel.drawnFor = width;
   const narrow = width < 600;
   const characters = narrow ? 16 : 48;
-  const set = (value) => ({...value, params: (value.params || []).map((param) => (
+  const run = panel.run ? `${panel.run}: ` : '';
+  const caption = panel.element.closest('figure').querySelector('figcaption').textContent;
+  const set = (value) => ({...value, description: run + caption, params: (value.params || []).map((param) => (
     param.name === 'label_characters' ? {...param, value: characters}
       : param.name === 'shown_runs' ? {...param, value: shownRuns(panel)} : param))});
   const options = {mode: 'vega-lite', renderer: 'svg', actions: false};
@@ -101,6 +103,7 @@ const draw = async (panel) => {
     panel.result = await vegaEmbed(target, set(fitting), options);
   }
   panel.element.classList.add('drawn');
+  panel.element.classList.toggle('high', target.querySelector('svg').getBoundingClientRect().height > 480); // in print
 };
 
 const save = async (panel, kind) => {
@@ -214,12 +217,24 @@ addEventListener('resize', () => {
   clearTimeout(waiting);
   waiting = setTimeout(() => figures.forEach((figure) => figure.resize()), 200);
 });
-// all charts, also those that are not in view, before the page is printed; tests wait for it, too
+// all charts, also those that are not in view; tests wait for it
 const drawAll = async () => {
   await Promise.all(figures.map((figure) => figure.ready));
   for (const figure of figures) for (const box of figure.element.querySelectorAll('.panel:not(.drawn)')) await draw(box.panel);
 };
-addEventListener('beforeprint', drawAll);
+// A page that is printed is not waited for, but for what needs nothing but promises that are kept already: all that
+// vegaEmbed does. A browser without a window prints when the page is loaded, which an image on its way puts off.
+addEventListener('beforeprint', () => {
+  for (const figure of figures) for (const box of figure.element.querySelectorAll('.panel:not(.drawn)')) draw(box.panel);
+});
+let unpacked = false;
+Promise.all(figures.map((figure) => figure.ready)).then(() => { unpacked = true; });
+const holdLoading = () => {
+  const image = new Image();
+  image.onload = () => { if (!unpacked) holdLoading(); };
+  image.src = URL.createObjectURL(new Blob(['<svg xmlns="http://www.w3.org/2000/svg"/>'], {type: 'image/svg+xml'}));
+};
+holdLoading();
 
 // Tables: sorted by a click on a column's title, filtered by words, and by the chosen runs.
 class TableView {
@@ -275,11 +290,14 @@ if (chooser) {
     const escaped = text.replace(/[.+^${}()|[\]\\]/g, '\\$&').replaceAll('*', '.*').replaceAll('?', '.');
     const pattern = new RegExp(/[*?]/.test(text) ? `^${escaped}$` : escaped, 'i');
     const matching = runIds.includes(text) ? [text] : runIds.filter((run) => pattern.test(run));
-    chosen = text && matching.length ? matching : null;
-    said.textContent = !text ? '' : matching.length ? `${matching.length} of ${runIds.length} in charts and tables; sentences are of all runs` : 'no run has such a name; all are shown';
+    chosen = text ? matching : null;
+    said.textContent = !text ? '' : matching.length ? `${matching.length} of ${runIds.length} in charts and tables; sentences are of all runs` : 'no run has such a name';
     figures.forEach((figure) => figure.ready.then(() => figure.choose()));
     tables.forEach((table) => table.show());
   };
-  input.addEventListener('change', choose);
-  input.addEventListener('search', choose);
+  let typing;
+  input.addEventListener('input', () => {
+    clearTimeout(typing);
+    typing = setTimeout(choose, 200);
+  });
 }

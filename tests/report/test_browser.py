@@ -96,6 +96,23 @@ def test_a_browser_draws_every_chart_readably(
     assert found["marks"] > 1.3
 
 
+def test_a_printed_page_has_its_charts(written: Path, tmp_path: Path) -> None:
+    """As a browser without a window prints it, at once when it is loaded."""
+    script = """<script>addEventListener('afterprint', () => console.info('drawn',
+        document.querySelectorAll('.panel.drawn svg').length, 'of', document.querySelectorAll('.panel').length));
+    </script></body>"""
+    before, _, after = written.read_text(encoding="utf-8").rpartition("</body>")
+    page, printed = tmp_path / "page.html", tmp_path / "page.pdf"
+    page.write_text(before + script + after, encoding="utf-8")
+    command = [needs_tool("chromium"), "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
+               "--no-pdf-header-footer", f"--user-data-dir={tmp_path / 'browser'}", f"--print-to-pdf={printed}",
+               page.as_uri()]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    drawn, panels = re.search(r"drawn (\d+) of (\d+)", done.stderr).groups()  # type: ignore[union-attr]
+    assert int(drawn) == int(panels) >= written.read_text(encoding="utf-8").count('id="spec-') > 20
+    assert len(re.findall(rb"/Type /Page\b", printed.read_bytes())) <= 30
+
+
 @pytest.mark.parametrize("colours", [LIGHT, DARK])
 def test_the_button_turns_the_colours_over(written: Path, colours: str, tmp_path: Path) -> None:
     papers = """

@@ -282,9 +282,9 @@ def phases(section: Section, frame: pl.DataFrame) -> None:
         f"{counted(frame.filter(phase='both').height, 'run')}; they overlap for {span(timed['mean_overlap_ms'])} ms."
     )
     caption = (
-        "Workers send to servers in aggregation, servers to workers in distribution. The mark in the left "
-        "chart is the time still to send when the phase's computation has ended (at most, where it is measured by the "
-        "wire or estimated), the mark in the right chart a model for each worker."
+        "Workers send to servers in aggregation, servers to workers in distribution. The mark in the chart of "
+        "time is the time still to send when the phase's computation has ended (at most, where it is measured by the "
+        "wire or estimated), the mark in the chart of volume a model for each worker."
     )
     section.figure(
         farhat.parameter_server_phases, timed, caption, most=ROWS_AT_FIRST, parts=[section.part(timed, frame)]
