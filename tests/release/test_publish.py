@@ -221,13 +221,13 @@ def test_an_empty_folder_may_become_one(small: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"licence": None}, "no licence: .*--licence-file"),
-        ({"title": ""}, "no title: .*--title"),
-        ({"creators": []}, "no creators: .*--creator"),
-        ({"tables": ["flow"]}, "--table flow: did you mean flows"),
-        ({"tables": ["packets"]}, "--table packets: has no rows in these runs"),
+        ({"licence": None}, "no licence: .*licence_file"),
+        ({"title": ""}, "no title: .*title"),
+        ({"creators": []}, "no creators: .*creator"),
+        ({"tables": ["flow"]}, "table flow: did you mean flows"),
+        ({"tables": ["packets"]}, "table packets: has no rows in these runs"),
         ({"runs": ["torch"]}, "no run named torch"),
-        ({"allow_flagged": ["torch"]}, "--allow-flagged torch: "),
+        ({"allow_flagged": ["torch"]}, "allow_flagged torch: "),
         ({"window_ms": 1.5}, r"window_ms 1.5: not a multiple of the 1 ms windows of mpi"),
         ({"window_ms": 0}, r"window_ms 0: not a multiple"),
         ({"window_ms": 10, "tables": ["flows"]}, "window_ms: flow_windows is not among the tables"),
@@ -237,7 +237,7 @@ def test_an_empty_folder_may_become_one(small: Path, tmp_path: Path) -> None:
         ({"key": "short"}, "short: a key of 2 bytes is too short"),
         ({"previous": "nowhere"}, "nowhere: not a release"),
         ({"about": "nowhere"}, "nowhere: there is no such file"),
-        ({"addresses": "random"}, "--addresses random: "),
+        ({"addresses": "random"}, "addresses random: "),
     ],
     ids=lambda value: "" if isinstance(value, str) else "-".join(value),
 )
@@ -596,7 +596,7 @@ def test_an_option_wins_over_the_profile(small: Path, tmp_path: Path) -> None:
     )
     assert found.about.version == "2.0.0"
     assert "Option changed: `clocks: withheld -> kept`" in (tmp_path / "2" / layout.CHANGELOG).read_text()
-    with pytest.raises(UsageError, match="--profile carefull: did you mean careful"):
+    with pytest.raises(UsageError, match="profile carefull: did you mean careful"):
         ddnn_traces.publish(small, tmp_path / "3", profile="carefull", **ABOUT)
     with pytest.raises(UsageError, match=r"ports classed \(--profile strict\), connections would not"):
         ddnn_traces.publish(small, tmp_path / "3", profile="strict", captures=["no such folder"], **ABOUT)
