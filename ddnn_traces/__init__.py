@@ -73,7 +73,7 @@ def _python(function: _Function) -> _Function:
         try:
             return function(*args, **kwargs)
         except errors.DdnnTracesError as error:
-            text = _OPTION.sub(lambda found: found[1].replace("-", "_") if found[1] else found[0], str(error))
+            text = _OPTION.sub(lambda found: f"`{found[1].replace('-', '_')}`" if found[1] else found[0], str(error))
             error.args = (text, *error.args[1:])
             raise
 

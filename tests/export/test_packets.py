@@ -411,11 +411,11 @@ def test_captures_and_dataset_moved_together(run: Path, tmp_path: Path) -> None:
 
 def test_captures_that_were_moved(run: Path, tmp_path: Path) -> None:
     run.rename(tmp_path / "archive")
-    with pytest.raises(UsageError, match=r"/run/worker-1\.pcap: no such file; name with --captures the folder"):
+    with pytest.raises(UsageError, match=r"/run/worker-1\.pcap: no such file; name with `captures` the folder"):
         written(run)
     assert written(run, captures=tmp_path / "archive").agrees
     (tmp_path / "archive" / "worker-1.pcap").unlink()
-    with pytest.raises(UsageError, match=r"worker-1\.pcap of run run is not in .*/archive; name with --captures"):
+    with pytest.raises(UsageError, match=r"worker-1\.pcap of run run is not in .*/archive; name with `captures`"):
         written(run, captures=tmp_path / "archive")
 
 
@@ -450,7 +450,7 @@ def test_a_file_that_was_not_hashed(tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert written(run).files == {"worker-1.pcap": "size and time"}
     os.utime(run / "worker-1.pcap", ns=(1, 1))
-    with pytest.raises(CaptureError, match=r"another time.*was not hashed then \(--hash none\).*ingest it again"):
+    with pytest.raises(CaptureError, match=r"another time.*was not hashed then \(`hash` none\).*ingest it again"):
         written(run)
 
 

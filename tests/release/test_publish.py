@@ -194,7 +194,7 @@ def test_unchanged_is_reported_and_nothing_touched(small: Path, release: Path, t
 def test_another_folder_is_not_overwritten(small: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes").write_text("keep")
-    with pytest.raises(PublishError, match="mine: exists and is not a release of this program; choose another --out"):
+    with pytest.raises(PublishError, match="mine: exists and is not a release of this program; choose another `out`"):
         ddnn_traces.publish(small, tmp_path / "mine", **ABOUT)
     assert all_files(tmp_path) == {"mine/notes": b"keep"}
 
@@ -221,23 +221,23 @@ def test_an_empty_folder_may_become_one(small: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"licence": None}, "no licence: .*licence_file"),
-        ({"title": ""}, "no title: .*title"),
-        ({"creators": []}, "no creators: .*creator"),
-        ({"tables": ["flow"]}, "table flow: did you mean flows"),
-        ({"tables": ["packets"]}, "table packets: has no rows in these runs"),
+        ({"licence": None}, "no licence: .*`licence_file`"),
+        ({"title": ""}, "no title: .*`title`"),
+        ({"creators": []}, "no creators: .*`creator`"),
+        ({"tables": ["flow"]}, "`table` flow: did you mean flows"),
+        ({"tables": ["packets"]}, "`table` packets: has no rows in these runs"),
         ({"runs": ["torch"]}, "no run named torch"),
-        ({"allow_flagged": ["torch"]}, "allow_flagged torch: "),
-        ({"window_ms": 1.5}, r"window_ms 1.5: not a multiple of the 1 ms windows of mpi"),
-        ({"window_ms": 0}, r"window_ms 0: not a multiple"),
-        ({"window_ms": 10, "tables": ["flows"]}, "window_ms: flow_windows is not among the tables"),
+        ({"allow_flagged": ["torch"]}, "`allow_flagged` torch: "),
+        ({"window_ms": 1.5}, r"`window_ms` 1.5: not a multiple of the 1 ms windows of mpi"),
+        ({"window_ms": 0}, r"`window_ms` 0: not a multiple"),
+        ({"window_ms": 10, "tables": ["flows"]}, "`window_ms`: flow_windows is not among the tables"),
         ({"version": "1"}, 'version: "1" is not: semantic version'),
         ({"date": "2026-02-30"}, "2026-02-30 is not a day"),
         ({"key": "out/key"}, "out/key: the key would be inside the release"),
         ({"key": "short"}, "short: a key of 2 bytes is too short"),
         ({"previous": "nowhere"}, "nowhere: not a release"),
         ({"about": "nowhere"}, "nowhere: there is no such file"),
-        ({"addresses": "random"}, "addresses random: "),
+        ({"addresses": "random"}, "`addresses` random: "),
     ],
     ids=lambda value: "" if isinstance(value, str) else "-".join(value),
 )
@@ -596,9 +596,9 @@ def test_an_option_wins_over_the_profile(small: Path, tmp_path: Path) -> None:
     )
     assert found.about.version == "2.0.0"
     assert "Option changed: `clocks: withheld -> kept`" in (tmp_path / "2" / layout.CHANGELOG).read_text()
-    with pytest.raises(UsageError, match="profile carefull: did you mean careful"):
+    with pytest.raises(UsageError, match="`profile` carefull: did you mean careful"):
         ddnn_traces.publish(small, tmp_path / "3", profile="carefull", **ABOUT)
-    with pytest.raises(UsageError, match=r"ports classed \(--profile strict\), connections would not"):
+    with pytest.raises(UsageError, match=r"ports classed \(`profile` strict\), connections would not"):
         ddnn_traces.publish(small, tmp_path / "3", profile="strict", captures=["no such folder"], **ABOUT)
 
 

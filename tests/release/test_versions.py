@@ -109,7 +109,7 @@ def test_only_words_changed(small: Path, release: Path, tmp_path: Path) -> None:
     other = ddnn_traces.publish(small, tmp_path / "new", **ABOUT | {"title": "Better"}, previous=release)
     assert other.release.about.version == "1.0.1"
     assert "- Descriptions changed: title." in (tmp_path / "new" / layout.CHANGELOG).read_text()
-    with pytest.raises(UsageError, match=r"version 1.0.0: .*1\.0\.1"):
+    with pytest.raises(UsageError, match=r"`version` 1.0.0: .*1\.0\.1"):
         ddnn_traces.publish(small, tmp_path / "newer", **ABOUT, previous=other.path, version="1.0.0")
 
 

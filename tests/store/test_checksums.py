@@ -151,7 +151,7 @@ def test_a_query_names_the_damaged_run(out: Path) -> None:
     with ddnn_traces.open(out) as dataset, pytest.raises(UsageError, match=r"run two: flows/run_id=two/.*has 0 bytes"):
         dataset.sql("SELECT sum(wire_bytes) FROM flows")
     (out / FLOWS).write_bytes(b"")
-    with pytest.raises(UsageError, match=r"run one: flows/run_id=one/.*has 0 bytes.* and 1 more damaged file.*--run"):
+    with pytest.raises(UsageError, match=r"run one: flows/run_id=one/.*has 0 bytes.* and 1 more damaged file.*`run`"):
         ddnn_traces.open(out)
 
 

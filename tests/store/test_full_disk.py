@@ -130,7 +130,7 @@ def test_more_flows_than_memory_are_no_full_disk(tmp_path: Path, monkeypatch: py
             limits.append(connection.sql("SELECT current_setting('memory_limit')").fetchall()[0][0])
     assert limits == ["122.0 MiB", "3.8 GiB"]
     monkeypatch.setattr(described, "_MEMORY_MB", 1)
-    with pytest.raises(StorageError, match=r"^run: more flows than its tables have memory for .* with --filter$"):
+    with pytest.raises(StorageError, match=r"^run: more flows than its tables have memory for .* with `filter`$"):
         ddnn_traces.ingest(tmp_path / "run", tmp_path / "dataset")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
