@@ -142,7 +142,7 @@ def test_version_is_never_overwritten(release: Path, tmp_path: Path, change: str
     elif change == "more":
         (to / "1.0.0" / "stranger").touch()
     before = content(to)
-    with pytest.raises(PushError, match=r"is there with another content \([12] files?: .*another --version"):
+    with pytest.raises(PushError, match=r"is there with another content \([12] files?: .*another `version`"):
         ddnn_traces.push(release, str(to))
     assert content(to) == before
 
@@ -253,7 +253,7 @@ def test_targets_that_are_none(
     ],
 )
 def test_options_that_mean_nothing(release: Path, to: str, option: dict[str, object]) -> None:
-    with pytest.raises(UsageError, match=f"--{next(iter(option)).replace('_', '-')} means nothing to the target {to}"):
+    with pytest.raises(UsageError, match=f"`{next(iter(option))}` means nothing to the target {to}"):
         ddnn_traces.push(release, to, **option)
 
 

@@ -183,7 +183,7 @@ def test_an_unknown_split_of_the_metadata_is_refused(own: Path, tmp_path: Path) 
     path = tmp_path / "in" / "alicenet-r1" / "run.toml"
     path.write_text('split = "zeus"\n' + path.read_text())
     ddnn_traces.ingest(tmp_path / "in", tmp_path / "dataset").close()
-    with pytest.raises(LeakError, match="split zeus: in no vocabulary; confirm it with --allow WORD"):
+    with pytest.raises(LeakError, match="split zeus: in no vocabulary; confirm it with `allow` WORD"):
         ddnn_traces.publish(tmp_path / "dataset", tmp_path / "release", **ABOUT)
     ddnn_traces.publish(tmp_path / "dataset", tmp_path / "release", splits=["zeus=alicenet-r1"], **ABOUT)
     with ddnn_traces.open(tmp_path / "release") as dataset:
