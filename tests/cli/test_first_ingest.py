@@ -91,7 +91,7 @@ def test_a_new_installation(tmp_path: Path) -> None:
     second = subprocess.run([*run, "second"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert "compiling" not in second.stderr
     before, after = tables(tmp_path / "first"), tables(tmp_path / "second")
-    assert before.keys() == after.keys() >= {"flows", "flow_windows", "messages", "steps", "ledger"}
+    assert before.keys() == after.keys() >= {"flows", "flow_windows", "messages", "steps"}
     for name, table in before.items():
         assert table.equals(after[name]), name
 
