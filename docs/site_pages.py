@@ -57,6 +57,8 @@ def linked(markdown: str, source: str, address: str | None, titles: Mapping[str,
     address: of the repository's files, or None. titles: of pages, by file.
     """
     folder = posixpath.dirname(source)
+    # the folder of the page that is made of it
+    place = posixpath.dirname(PAGES.get(source, source.removeprefix("docs/")))
 
     def link(match: re.Match[str]) -> str:
         text, target, anchor = match[1], match[2], match[3] or ""
@@ -68,12 +70,12 @@ def linked(markdown: str, source: str, address: str | None, titles: Mapping[str,
         if path in PAGES or (path.startswith("docs/") and (ROOT / path).is_file()):
             page = PAGES.get(path, path.removeprefix("docs/"))
             title = titles.get(page, text) if re.fullmatch(r"[\w./]+\.md", text) else text
-            return f"[{title}]({page}{anchor})"
+            return f"[{title}]({posixpath.relpath(page, place)}{anchor})"
         return f"[{text}]({address}/{path}{anchor})" if address else text
 
     def image(match: re.Match[str]) -> str:
         path = posixpath.normpath(posixpath.join(folder, match[2]))
-        return f"{match[1]}({path.removeprefix('docs/')})"
+        return f"{match[1]}({posixpath.relpath(path.removeprefix('docs/'), place)})"
 
     return _IMAGE.sub(image, _outside_code(_LINK, link, markdown))
 
