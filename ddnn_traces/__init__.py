@@ -7,6 +7,7 @@ In pipeline order: `ingest` captures into a dataset, `open` it, ask with `Datase
 from __future__ import annotations
 
 import functools
+import importlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ddnn_traces.traffic import model as traffic_model
 
 __all__ = [
+    "charts",
     "ingest",
     "open",
     "predict",
@@ -36,6 +38,10 @@ __all__ = [
     "read_pcap",
     "read_pcap_chunks",
     "regress",
+    "sample",
+    "simulator",
+    "sweep_queries",
+    "synthetic",
     "traffic_model",
     "verify",
     "write_packets",
@@ -45,12 +51,17 @@ __all__ = [
 _jobs.end_waits_by_interrupts()
 
 
-def __getattr__(name: str) -> Any:
-    """`ddnn_traces.traffic_model`: the package traffic.model, imported when it is first used."""
-    if name == "traffic_model":
-        from ddnn_traces.traffic import model
+#: Public modules by where they are.
+_MODULES = {
+    "charts": "report.all_charts", "simulator": "traffic.simulator.public", "sweep_queries": "query.sweep_queries",
+    "synthetic": "traffic.synthetic", "traffic_model": "traffic.model",
+}  # fmt: skip
 
-        return model
+
+def __getattr__(name: str) -> Any:
+    """A public module, imported when it is first used: `ddnn_traces.charts`."""
+    if name in _MODULES:
+        return importlib.import_module(f"ddnn_traces.{_MODULES[name]}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -184,6 +195,22 @@ def open(
     from ddnn_traces.query.dataset import Dataset
 
     return Dataset(dataset, runs, read_only, cache)
+
+
+@_python
+def sample(name: str = "sample") -> Path:
+    """The folder of captures or tables that is shipped with the package; from a wheel it is unpacked into the cache.
+
+    name: sample, 48 runs in a balanced design; traces, 20 runs of more frameworks and conditions; sharing, the tables
+    of a sweep on ns-3 (docs/sharing.md). Raises errors.UsageError for another name.
+
+    Example:
+
+        dataset = ddnn_traces.ingest(ddnn_traces.sample("traces"), "traces")
+    """
+    from ddnn_traces.store import samples
+
+    return samples.sample(name)
 
 
 @_python

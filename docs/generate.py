@@ -124,6 +124,8 @@ def _help(command: click.Command, context: click.Context) -> str:
     return "\n".join(parts)
 
 
+#: Public modules whose functions and classes docs/api.md describes; of ddnn_traces.charts it lists the figures.
+MODULES = ("simulator", "sweep_queries", "synthetic", "traffic_model")
 CHARTS_INTRODUCTION = """\
 A chart shows the rows of a query. `ddnn-traces plot DATASET QUERY --out FILE.svg` writes it (also `.png`, `.html` and
 `.json`, which is Vega-Lite), without `--out` it is text in the terminal. `Dataset.plot(QUERY)` gives the Altair chart
@@ -227,11 +229,15 @@ def python_api() -> str:
         ("Published", publish.Published), ("PushOptions", push.PushOptions), ("Outcome", push.Outcome),
     ):  # fmt: skip
         parts.append(_class(title, kind, hidden=(*vars(kind),)))
-    model = ddnn_traces.traffic_model
-    parts.append(
-        f"## ddnn_traces.traffic_model\n\n{_prose(model)}\n\n[traffic_model.md](traffic_model.md) describes it.\n"
-    )
-    parts += [_described(f"traffic_model.{name}", getattr(model, name)) for name in model.__all__]
+    for name in MODULES:
+        module = getattr(ddnn_traces, name)
+        parts.append(f"## ddnn_traces.{name}\n\n{_prose(module)}\n")
+        parts += [_described(f"{name}.{each}", getattr(module, each)) for each in module.__all__]
+    parts.append(f"## ddnn_traces.charts\n\n{_prose(ddnn_traces.charts)}\n\n| figure | shows |\n|---|---|")
+    for name in ddnn_traces.charts.__all__:
+        drawn = getattr(ddnn_traces.charts, name)
+        parts.append(f"| {name} | {style.DESCRIPTIONS.get(name) or _prose(drawn).partition(chr(10))[0]} |")
+    parts.append("")
     parts.append("## Errors\n\n| class of ddnn_traces.errors | exit code | meaning |\n|---|---:|---|")
     for name, kind in vars(errors).items():
         if inspect.isclass(kind) and issubclass(kind, errors.DdnnTracesError):

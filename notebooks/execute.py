@@ -54,15 +54,18 @@ def read(path: Path) -> NotebookNode:
     return nbformat.read(path, as_version=4)
 
 
-def execute(path: Path) -> NotebookNode:
-    """The notebook with the outputs that it has now; the file is not changed. Raises CellExecutionError."""
+def execute(path: Path, package: Path = FOLDER.parent) -> NotebookNode:
+    """The notebook with the outputs that it has now; the file is not changed. Raises CellExecutionError.
+
+    package: the folder with the ddnn_traces that it uses; this checkout, unless given.
+    """
     notebook = read(path)
     with tempfile.TemporaryDirectory(prefix="nb-") as name:
         folder = Path(name)
         (folder / "work").mkdir()
         manager = OwnKernelManager(transport="ipc", connection_file=str(folder / "kernel.json"))
         client = NotebookClient(notebook, km=manager, kernel_name="python3", timeout=CELL_SECONDS, record_timing=False)
-        asyncio.run(_run(client, manager, cwd=str(folder / "work"), env=_environment(folder)))
+        asyncio.run(_run(client, manager, cwd=str(folder / "work"), env=_environment(folder, package)))
     return without_noise(notebook)
 
 
@@ -94,8 +97,8 @@ def write(notebook: NotebookNode, path: Path) -> None:
     nbformat.write(notebook, path)
 
 
-def _environment(folder: Path) -> dict[str, str]:
-    paths = [str(FOLDER.parent), os.environ.get("PYTHONPATH", "")]
+def _environment(folder: Path, package: Path) -> dict[str, str]:
+    paths = [str(package), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),

@@ -66,8 +66,9 @@ def test_the_python_interface_is_documented():
     page = (DOCS / "api.md").read_text(encoding="utf-8")
     headings = re.findall(r"^###? (\S+)$", page, re.M)
     assert {f"ddnn_traces.{name}" for name in ddnn_traces.__all__} <= set(headings)
-    model = ddnn_traces.traffic_model
-    assert {f"traffic_model.{name}" for name in model.__all__} <= set(headings)
+    for module in generator().MODULES:
+        assert {f"{module}.{name}" for name in getattr(ddnn_traces, module).__all__} <= set(headings)
+    assert all(f"\n| {name} | " in page for name in ddnn_traces.charts.__all__)
     for name in ("query", "sql", "plot", "close", "row_counts"):
         assert f"#### Dataset.{name}\n" in page
     for name in ("connection", "queries", "run_ids", "path", "only_run"):

@@ -6,18 +6,19 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
-from tools import mostly_nightly
+from tools import load_execute, mostly_nightly
+
+from ddnn_traces.errors import UsageError
+from ddnn_traces.store import samples
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
 #: Charts in each.
@@ -30,16 +31,6 @@ def collected() -> Iterator[None]:
     """Sockets of kernels are collected here, not in a later test for which an unclosed socket is an error."""
     yield
     gc.collect()
-
-
-def load_execute() -> ModuleType:
-    """notebooks/execute.py, which is no module of the package."""
-    spec = importlib.util.spec_from_file_location("execute_notebooks", FOLDER / "execute.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 execute = load_execute()
@@ -107,6 +98,29 @@ def test_each_cell_of_code_says_its_question(name: str) -> None:
     kinds = "".join("t" if cell.cell_type == "markdown" else "c" for cell in cells)
     assert "cccc" not in kinds
     assert max(len(cell.source.splitlines()) for cell in cells) <= 24
+
+
+INTERNAL = re.compile(r"^ *(?:from|import) ddnn_traces\.(?!errors\b)|__file__", re.M)
+
+
+def test_they_import_the_public_interface_alone() -> None:
+    for path in execute.notebooks():
+        code = "\n".join(cell.source for cell in execute.read(path).cells if cell.cell_type == "code")
+        assert "ddnn_traces" in code and not INTERNAL.findall(code), path.name
+    assert INTERNAL.findall("import ddnn_traces.query") and INTERNAL.findall("Path(ddnn_traces.__file__)")
+
+
+def test_the_written_notebooks_are_the_shipped_ones_without_links_that_lead_nowhere(tmp_path: Path) -> None:
+    written = samples.write_notebooks(tmp_path / "notebooks")
+    assert [path.stem for path in written] == NAMES
+    links = ""
+    for path in written:
+        shipped = execute.read(FOLDER / path.name)
+        assert shown(execute.read(path)) == shown(shipped)
+        links += "".join(re.findall(r"\]\((?!http)([^)]+)\)", path.read_text(encoding="utf-8")))
+    assert "02-topology.ipynb" in links and ".." not in links
+    with pytest.raises(UsageError, match=r"01-explore\.ipynb: exists"):
+        samples.write_notebooks(tmp_path / "notebooks")
 
 
 def test_no_kernel_is_left_behind(tmp_path: Path) -> None:

@@ -11,11 +11,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from tools import load_execute, mostly_nightly
 
 import ddnn_traces
-from ddnn_traces.store import schema
+from ddnn_traces.store import samples, schema
 
 ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted(path.stem for path in ROOT.glob("notebooks/*.ipynb"))
 
 WORKS = """
 from pathlib import Path
@@ -37,7 +39,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source.mkdir()
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    for name in ("ddnn_traces", "queries", "schemas", "data/sample"):
+    shutil.copy(ROOT / "MANIFEST.in", source)
+    for name in ("ddnn_traces", "queries", "schemas", "notebooks", *samples.FOLDERS.values()):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--no-deps", "--no-build-isolation"]
     subprocess.run([*pip, "--wheel-dir", str(tmp_path), str(source)], check=True, capture_output=True)
@@ -73,12 +76,37 @@ def test_an_installed_wheel_works(site: Path, tmp_path: Path) -> None:
     assert (site / "ddnn_traces" / "report" / "page.html").exists()
     assert (site / "ddnn_traces" / "schemas" / "documents" / "traffic_model.json").exists()
     assert (site / "ddnn_traces" / "traffic" / "model" / "__init__.py").exists()
-    sample = {path.relative_to(ROOT) for path in (ROOT / "data" / "sample").rglob("*") if path.is_file()}
-    assert {path.relative_to(site / "ddnn_traces") for path in (site / "ddnn_traces" / "data").rglob("*.*")
-            if path.is_file()} == sample  # fmt: skip
+    packed = sorted(path.name for path in (site / "ddnn_traces" / "data").iterdir())
+    assert packed == sorted(f"{name}.tar.gz" for name in samples.FOLDERS)
+    assert len(shipped_files) < 600, "of which the samples are a file each"
     statements = sorted(path.name for path in (ROOT / "ddnn_traces" / "ingestors" / "reconcile").glob("*.sql"))
     shipped = (site / "ddnn_traces" / "ingestors" / "reconcile").glob("*.sql")
     assert sorted(path.name for path in shipped) == statements != []
+
+
+SAMPLES = """
+import ddnn_traces
+from ddnn_traces.store import samples
+for name in samples.FOLDERS:
+    print(ddnn_traces.sample(name))
+"""
+
+
+def test_samples_of_a_wheel_are_those_of_the_checkout(site: Path, tmp_path: Path) -> None:
+    """Unpacked into the cache once, also where two processes begin together."""
+    environment = {**os.environ, "PYTHONPATH": str(site), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    call = [sys.executable, "-c", SAMPLES]
+    both = [subprocess.Popen(call, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    first, second = (process.communicate()[0].splitlines() for process in both)
+    assert first == second
+    for folder, name in zip(first, samples.FOLDERS, strict=True):
+        assert Path(folder).is_relative_to(tmp_path / "cache")
+        assert content(Path(folder)) == content(ROOT / samples.FOLDERS[name]) != {}
+        assert [path.name for path in Path(folder).parent.iterdir()] == [name], "nothing is left of the unpacking"
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 URLS = """
@@ -112,9 +140,9 @@ def test_the_long_description_has_no_relative_link(tmp_path: Path, urls: str) ->
 def test_the_demo_of_an_installed_wheel_works(site: Path, tmp_path: Path) -> None:
     """From an empty folder, on the sample that the wheel has; it prints what the tutorial shows."""
     program = [sys.executable, "-c", "from ddnn_traces.cli import main; main()", "demo"]
-    environment = {**os.environ, "PYTHONPATH": str(site)}
+    environment = {**os.environ, "PYTHONPATH": str(site), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = subprocess.run(program, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
-    assert f"ingest {site / 'ddnn_traces' / 'data' / 'sample'}" in done.stderr
+    assert f"ingest {tmp_path / 'cache' / 'ddnn_traces' / 'samples'}" in done.stderr
     assert "46 runs in 45 cells, R2 = 1.00" in done.stdout
     tutorial = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
     shown = re.findall(r"^```text\n(.*?)^```", tutorial, re.M | re.S)[0]
@@ -126,6 +154,18 @@ def test_the_demo_of_an_installed_wheel_works(site: Path, tmp_path: Path) -> Non
         compared = dataset.query("ring_comparison")
     assert len(compared) == 48
     assert compared["agrees"].all()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", mostly_nightly(NOTEBOOKS, "06-sharing"))
+def test_the_notebooks_of_an_installed_wheel_run(name: str, site: Path, tmp_path: Path) -> None:
+    """As `ddnn-traces notebooks` writes them, in an empty folder; what they show, test_notebooks.py compares."""
+    program = [sys.executable, "-c", "from ddnn_traces.cli import main; main()", "notebooks", "--out", "written"]
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    done = subprocess.run(program, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
+    assert f"written/{name}.ipynb" in done.stdout.splitlines()
+    shown = load_execute().execute(tmp_path / "written" / f"{name}.ipynb", site)
+    assert all(cell.execution_count for cell in shown.cells if cell.cell_type == "code")
 
 
 def test_the_checkout_finds_its_folders() -> None:

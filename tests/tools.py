@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
+import importlib.util
 import os
 import resource
 import shutil
@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -91,6 +92,17 @@ def mostly_long(cases: Iterable[Any], *quick: Any, name: Callable[[Any], str] = 
     values = list(cases)
     assert all(value in values for value in quick)
     return [pytest.param(value, id=name(value), marks=() if value in quick else pytest.mark.long) for value in values]
+
+
+def load_execute() -> ModuleType:
+    """notebooks/execute.py, which is no module of the package."""
+    path = Path(__file__).parents[1] / "notebooks" / "execute.py"
+    spec = importlib.util.spec_from_file_location("execute_notebooks", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def mostly_nightly(cases: Iterable[Any], *before: str) -> list[Any]:

@@ -268,6 +268,19 @@ def explore(dataset: str | Path, runs: tuple[str, ...], port: int | None, no_bro
     page.serve(dataset, lambda address: click.echo(f"{address}  (Ctrl-C ends it)"), port, not no_browser, runs)
 
 
+@click.command(short_help="Write the Jupyter notebooks: worked explorations")
+@click.option("--out", default="notebooks", type=click.Path(path_type=Path, file_okay=False), help="Folder.")
+def notebooks(out: Path) -> None:
+    """Write the Jupyter notebooks into a folder: SQL, topology, steps, regression, simulation, shared links.
+
+    They read the samples that are installed. `pip install jupyterlab`, then `jupyter lab notebooks`, runs them.
+    """
+    from ddnn_traces.store import samples
+
+    for path in samples.write_notebooks(out):
+        click.echo(path)
+
+
 #: The run whose traffic matrix the demo shows: a ring of four.
 _SHOWN_RUN = "torch-mlp1-sgd-32-gloo-normal-ring-n4"
 
@@ -281,9 +294,8 @@ def demo(sample: Path | None, out: Path) -> None:
     from ddnn_traces.cli import lines, terminal
     from ddnn_traces.ingestors import pipeline
     from ddnn_traces.regression import documents
-    from ddnn_traces.store import schema
 
-    source, dataset, messages = sample or schema.shipped_folder("data/sample"), out / "dataset", lines.messages()
+    source, dataset, messages = sample or ddnn_traces.sample(), out / "dataset", lines.messages()
     messages.info(f"ingest {source}")
     pipeline.ingest([str(source)], dataset, messages=messages)
     with ddnn_traces.open(dataset) as opened:

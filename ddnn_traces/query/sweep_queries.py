@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import polars as pl
     from duckdb import DuckDBPyConnection
 
+__all__ = ["queries", "run"]
+
 #: Tables of a sweep, OUT/NAME.parquet; thesis is what the text of Gao 2020 states.
 TABLES = ("cells", "background_flows", "transfers", "layers", "buffers")
 THESIS = "thesis"

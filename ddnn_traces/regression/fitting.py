@@ -267,7 +267,8 @@ def fit(
     return Regression(
         **parts, formula=parsed.text, grain="step" if STEP in rows.columns else "run", unit=unit, rows=usable.height,
         runs=runs, synthetic_runs=generated(sources), correlation=_correlation(usable, size, parsed), size_column=size,
-        log_log=logs, excluded=(*lawless, *incomplete, *disturbed), refits=found, points=points, _text=documents.text,
+        log_log=logs, excluded=(*lawless, *incomplete, *disturbed), refits=found, points=points,
+        _formats=documents.FORMATS,
     )  # fmt: skip
 
 

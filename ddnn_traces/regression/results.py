@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from ddnn_traces.errors import UsageError
 from ddnn_traces.text import digits
 
 if TYPE_CHECKING:
@@ -325,10 +326,6 @@ class OlsFit:
         return sorted(found, key=lambda run: -(run.cooks_distance or 0))
 
 
-def _no_text(regression: Regression, _: bool) -> str:
-    return regression.formula
-
-
 @dataclass(frozen=True)
 class Regression(OlsFit):
     """The regression of a dataset's runs, or of their steps.
@@ -358,12 +355,18 @@ class Regression(OlsFit):
     excluded: tuple[Excluded, ...] = ()
     refits: tuple[Refit, ...] = ()
     points: pl.DataFrame = field(default=None, compare=False, repr=False)  # type: ignore[assignment]
-    #: What writes summary(): documents.text.
-    _text: Callable[[Regression, bool], str] = field(default=_no_text, compare=False, repr=False)
+    #: What writes document(): documents.FORMATS.
+    _formats: Mapping[str, Callable[[Regression, bool], str]] = field(default_factory=dict, compare=False, repr=False)
 
     def summary(self, verbose: bool = False) -> str:
         """Coefficients, tests, verdicts and diagnostics as text, as `ddnn-traces regress` prints them."""
-        return self._text(self, verbose)
+        return self.document("text", verbose)
+
+    def document(self, form: str, verbose: bool = False) -> str:
+        """The regression as text, latex, json or csv, as of --format of `ddnn-traces regress`."""
+        if form not in self._formats:
+            raise UsageError(f"a regression has no format {form}; its formats are {', '.join(self._formats)}")
+        return self._formats[form](self, verbose)
 
     def __str__(self) -> str:
         return self.summary()

@@ -109,7 +109,7 @@ class Table:
 
 
 def shipped_folder(name: str) -> Path:
-    """Folder queries, schemas or data/sample: next to the package in a checkout, inside it in an installed wheel.
+    """Folder queries, schemas or notebooks: next to the package in a checkout, inside it in an installed wheel.
 
     Raises FileNotFoundError.
     """

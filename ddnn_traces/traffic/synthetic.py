@@ -32,6 +32,8 @@ from ddnn_traces.traffic.traffic import (
     wire_bytes,
 )
 
+__all__ = ["SyntheticRun", "Wiring", "generate", "write_runs"]
+
 SETUP_NS = 1_000_000_000  # from the first connection to the start-up broadcast
 _OPENING_NS = 500_000_000  # in which all connections are opened
 _TEARDOWN_NS = 500_000_000

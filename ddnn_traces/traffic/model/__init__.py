@@ -1,7 +1,7 @@
 """A model of training traffic: fitted to measured runs, generating runs of any size, scored on held-out runs.
 
 fit(dataset) returns a document; write and read store it in a file; generate writes traffic from it; score compares
-generated with measured runs. Also available as ddnn_traces.traffic_model.
+generated with measured runs. [traffic_model.md](traffic_model.md) describes it.
 """
 
 from ddnn_traces.traffic.model.document import Document, read, text, write
