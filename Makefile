@@ -54,7 +54,7 @@ test-extras: $(VENV)/.dev
 extras-release: $(VENV)/.publish
 	$(PYTEST) auto tests/release
 
-extras-page: $(VENV)/.publish $(VENV)/.explore
+extras-page: $(VENV)/.publish $(VENV)/.explore $(VENV)/.mcp
 	$(BIN)/python -m pytest -m page tests/explore
 
 extras-ns3: $(VENV)/.ns3
@@ -136,7 +136,7 @@ notebooks: $(VENV)/.dev
 	$(BIN)/python notebooks/execute.py
 
 # docs/licences.md, from what is installed with all extras.
-licences: $(VENV)/.publish $(VENV)/.explore $(VENV)/.cluster $(VENV)/.ns3
+licences: $(VENV)/.publish $(VENV)/.explore $(VENV)/.mcp $(VENV)/.cluster $(VENV)/.ns3
 	$(BIN)/python docs/licences.py
 
 # The bill of materials of the default install, sbom.json (CycloneDX), from an environment that has nothing else.
@@ -154,6 +154,7 @@ lock: $(VENV)/.dev
 	$(LOCK) --constraint lock/core.txt --extra dev --output-file lock/dev.txt pyproject.toml
 	$(LOCK) --constraint lock/dev.txt --extra publish --extra dev-extras --output-file lock/publish.txt pyproject.toml
 	$(LOCK) --constraint lock/publish.txt --extra explore --output-file lock/explore.txt pyproject.toml
+	$(LOCK) --constraint lock/publish.txt --constraint lock/explore.txt --extra mcp --output-file lock/mcp.txt pyproject.toml
 	$(LOCK) --constraint lock/dev.txt --extra ns3 --output-file lock/ns3.txt pyproject.toml
 	$(LOCK) --constraint lock/publish.txt --extra cluster --output-file lock/cluster.txt pyproject.toml
 	$(LOCK) --constraint lock/publish.txt --group docs --output-file lock/docs.txt
@@ -186,7 +187,11 @@ $(VENV)/.explore: lock/explore.txt $(VENV)/.dev | $(VENV)/.publish
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/explore.txt
 	touch $@
 
-$(VENV)/.cluster: lock/cluster.txt $(VENV)/.dev | $(VENV)/.explore
+$(VENV)/.mcp: lock/mcp.txt $(VENV)/.dev | $(VENV)/.explore
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/mcp.txt
+	touch $@
+
+$(VENV)/.cluster: lock/cluster.txt $(VENV)/.dev | $(VENV)/.mcp
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/cluster.txt
 	touch $@
 

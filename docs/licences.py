@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 HERE = Path(__file__).parent
-LOCKS = ("core", "publish", "explore", "cluster", "ns3")
+LOCKS = ("core", "publish", "explore", "mcp", "cluster", "ns3")
 #: Extras by the name of what brings a package; the last is of the tests alone.
 EXTRAS = {
     "the default install": "",

@@ -12,7 +12,7 @@ from typing import NoReturn
 import click
 
 from ddnn_traces import __version__
-from ddnn_traces.cli.analysis import demo, explore, notebooks, plot, predict, regress, report
+from ddnn_traces.cli.analysis import demo, explore, mcp, notebooks, plot, predict, regress, report
 from ddnn_traces.cli.exports import copy, export, packets, vacuum
 from ddnn_traces.cli.generate import generate
 from ddnn_traces.cli.ingest import ingest
@@ -64,7 +64,7 @@ def _fail(message: str, code: int, form: Callable[[str], str] = printable) -> No
 #: The commands by what they are for, in the order of a first day; --help lists them so.
 _GROUPS: dict[str, tuple[click.Command, ...]] = {
     "Read captures": (demo, ingest, check, copy, vacuum),
-    "Ask": (runs, describe, query, sql, diagnose, explore, packets),
+    "Ask": (runs, describe, query, sql, diagnose, explore, mcp, packets),
     "Report": (report, plot, regress, predict, notebooks),
     "Simulate and capture": (testbed, profile, simulate, ns3, generate),
     "Publish and convert": (publish, verify, push, export),

@@ -281,6 +281,20 @@ def notebooks(out: Path) -> None:
         click.echo(path)
 
 
+@click.command(short_help="Serve a dataset to a language model (Model Context Protocol)")
+@dataset_argument
+@runs_option
+def mcp(dataset: str | Path, runs: tuple[str, ...]) -> None:
+    """Serve a dataset to a language model by the Model Context Protocol: named queries with the meaning of their
+    columns, SQL that reads, and charts as pictures.
+
+    The program that runs the model starts this command and speaks to it on standard input and output. It opens no port.
+    """
+    from ddnn_traces.explore import model_context
+
+    model_context.serve(dataset, runs)
+
+
 #: The run whose traffic matrix the demo shows: a ring of four.
 _SHOWN_RUN = "torch-mlp1-sgd-32-gloo-normal-ring-n4"
 

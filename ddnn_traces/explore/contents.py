@@ -72,7 +72,7 @@ LEFT JOIN (SELECT run_id, host_ip AS last_host, host FROM host_names) USING (run
 """
 
 # A query that needs more than this and 10 GB of disk ends, before others of this machine have to.
-_LIMIT = "SET memory_limit = '50%'; SET max_temp_directory_size = '10GB'"
+BOUNDS = "SET memory_limit = '50%'; SET max_temp_directory_size = '10GB'"
 
 # From here on the page's SQL reads and writes nothing but tables in memory.
 _CLOSE = "SET enable_external_access = false; SET lock_configuration = true"
@@ -101,7 +101,7 @@ def make(dataset: Dataset) -> Contents:
     """Make both tables in the dataset's connection, which can read and write no file from then on."""
     connection = dataset.connection
     runs = tuple(dataset.run_ids)
-    connection.execute(_LIMIT)
+    connection.execute(BOUNDS)
     window_ms = _window_ms(connection)
     connection.execute(_TABLES.format(window_ms=repr(window_ms), runs=len(runs)))
     connection.execute(_CLOSE)

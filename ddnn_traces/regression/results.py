@@ -363,7 +363,7 @@ class Regression(OlsFit):
         return self.document("text", verbose)
 
     def document(self, form: str, verbose: bool = False) -> str:
-        """The regression as text, latex, json or csv, as of --format of `ddnn-traces regress`."""
+        """The regression as text, latex, json or csv, as of --format of `ddnn-traces regress`. Raises UsageError."""
         if form not in self._formats:
             raise UsageError(f"a regression has no format {form}; its formats are {', '.join(self._formats)}")
         return self._formats[form](self, verbose)

@@ -21,7 +21,7 @@ _LINK = re.compile(r"\[([^\]\n]*)\]\(\.\./[^)]*\)")
 
 
 def sample(name: str = "sample") -> Path:
-    """As ddnn_traces.sample."""
+    """As ddnn_traces.sample. Raises UsageError for another name."""
     if name not in FOLDERS:
         raise UsageError(f"no sample named {name}; {nearest(name, [*FOLDERS])}")
     archive = Path(schema.__file__).parents[1] / "data" / f"{name}.tar.gz"
