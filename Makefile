@@ -55,7 +55,7 @@ extras-release: $(VENV)/.publish
 	$(PYTEST) auto tests/release
 
 extras-page: $(VENV)/.publish $(VENV)/.explore $(VENV)/.mcp
-	$(BIN)/python -m pytest -m page tests/explore
+	$(BIN)/python -m pytest -m page tests/explore tests/export/test_track_events.py
 
 extras-ns3: $(VENV)/.ns3
 	$(PYTEST) auto -m ns3 $(call MARKED,ns3)

@@ -1,4 +1,5 @@
-"""A run as a timeline in the trace-event format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
+"""A run as a timeline for Perfetto (ui.perfetto.dev): its own format where the file is named .pftrace, else the
+trace-event format, which chrome://tracing opens, too. track_events.py writes the former from the events of the latter.
 
 A host or worker is a process of the trace: its steps are complete events (ph X) of its only thread, with the step's
 events nested in them; what cannot be nested, since it overlaps, is an asynchronous event (ph b and e). A flow's
@@ -25,6 +26,7 @@ from typing import Any
 import polars as pl
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.export import track_events
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store.whole_files import whole_file
 from ddnn_traces.version import __version__
@@ -149,15 +151,23 @@ def _write(out: Path, events: Iterable[Event], about: dict[str, Any]) -> None:
             file: Any = stack.enter_context(half_written.open("wb"))
             if out.suffix == ".gz":  # without a time and name: the same bytes
                 file = stack.enter_context(gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0))
-            file.write(b'{"displayTimeUnit":"ms","otherData":')
-            file.write(_json({"program": f"ddnn-traces {__version__}", **about}))
-            file.write(b',"traceEvents":[')
-            for number, event in enumerate(events):
-                file.write(b",\n" if number else b"\n")
-                file.write(_json(event))
-            file.write(b"\n]}\n")
+            about = {"program": f"ddnn-traces {__version__}", **about}
+            if ".pftrace" in out.suffixes:
+                track_events.write(file, about, events)
+            else:
+                _write_json(file, about, events)
     except OSError as error:
         raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
+
+
+def _write_json(file: Any, about: dict[str, Any], events: Iterable[Event]) -> None:
+    file.write(b'{"displayTimeUnit":"ms","otherData":')
+    file.write(_json(about))
+    file.write(b',"traceEvents":[')
+    for number, event in enumerate(events):
+        file.write(b",\n" if number else b"\n")
+        file.write(_json(event))
+    file.write(b"\n]}\n")
 
 
 def _json(value: Any) -> bytes:

@@ -146,8 +146,8 @@ _ALL: tuple[Target, ...] = (
     Target(
         "perfetto",
         "perfetto",
-        about="a timeline of one run in the trace-event format, for ui.perfetto.dev",
-        out="FILE.json or FILE.json.gz",
+        about="a timeline of one run, for ui.perfetto.dev",
+        out="FILE.pftrace (extra explore), or FILE.json for others; also .gz",
         example="a file: --out timeline.json.gz",
         options=("run", "window_ms", "from_ms", "length_ms", "flows", "max_events"),
         next_step="open it in https://ui.perfetto.dev",
