@@ -44,6 +44,7 @@ GIVEN: dict[str, dict[str, str]] = {
     "docs/compare.md": {"demo/dataset": "sample"},
     "docs/cookbook.md": {"dataset": "traces"},
     "docs/drivers.md": {"demo/dataset": "sample"},
+    "docs/explore.md": {"demo/dataset": "sample"},
     "docs/exports.md": {"dataset": "traces"},
     "docs/files.md": {"demo/dataset": "sample"},
     "docs/ingest.md": {"captures": _RING},

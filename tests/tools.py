@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import html
 import importlib.util
+import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -92,6 +95,34 @@ def mostly_long(cases: Iterable[Any], *quick: Any, name: Callable[[Any], str] = 
     values = list(cases)
     assert all(value in values for value in quick)
     return [pytest.param(value, id=name(value), marks=() if value in quick else pytest.mark.long) for value in values]
+
+
+def probe(
+    page: Path, folder: Path, javascript: str, *options: str, fragment: str = "", ready: str = "drawAll()"
+) -> dict[str, Any]:  # fmt: skip
+    """The result of `javascript`, the body of a function, in a browser once the promise `ready` holds: all is drawn."""
+    script = f"""<script>(async () => {{
+        await {ready};
+        const answer = document.createElement('div');
+        answer.id = 'probed';
+        answer.textContent = JSON.stringify(await (async () => {{ {javascript} }})());
+        document.body.append(answer);
+    }})()</script></body>"""
+    copy = folder / "probed.html"
+    before, end, after = page.read_text(encoding="utf-8").rpartition("</body>")
+    assert end
+    copy.write_text(before + script + after, encoding="utf-8")
+    common = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+              "--disable-background-networking", "--disable-component-update", "--disable-sync",
+              "--enable-logging=stderr", "--virtual-time-budget=30000",
+              f"--user-data-dir={folder / 'browser'}")  # fmt: skip
+    command = [needs_tool("chromium"), *common, *options, "--dump-dom", copy.as_uri() + fragment]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert "CONSOLE" not in done.stderr, done.stderr
+    found = re.search(r'<div id="probed">(.*?)</div>', done.stdout, re.DOTALL)
+    assert found, done.stderr
+    answer: dict[str, Any] = json.loads(html.unescape(found[1]))
+    return answer
 
 
 def load_execute() -> ModuleType:

@@ -153,7 +153,10 @@ def write(
 def _packed(figure: Figure) -> str:
     """The charts of a figure as compressed JSON: those of many runs are much alike."""
     panels = [{"run": run_id, "spec": spec} for run_id, spec in figure.panels]
-    content = {"panels": panels, "first": figure.first, "runs": figure.runs}
+    return _compressed({"panels": panels, "first": figure.first, "runs": figure.runs})
+
+
+def _compressed(content: Any) -> str:
     document = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return base64.b64encode(gzip.compress(document.encode(), mtime=0)).decode()
 
@@ -166,6 +169,12 @@ def chart_page(figure: Figure) -> str:
         "chart.html", title=figure.name.replace("_", " "), caption=figure.file_caption, vega=_vega(),
         spec=Markup(spec),  # noqa: S704
     )  # fmt: skip
+
+
+def explorer_page(title: str, note: str, runs: list[dict[str, Any]]) -> str:
+    """The page of `explore --export`, which loads nothing. runs: as of explore.static."""
+    script = Markup((_HERE / "explorer.js").read_text(encoding="utf-8"))  # noqa: S704
+    return _render("explorer.html", title=title, note=note, packed=_compressed(runs), script=script, vega=_vega())
 
 
 def _vega() -> Markup:

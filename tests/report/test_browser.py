@@ -2,43 +2,14 @@
 
 from __future__ import annotations
 
-import html
-import json
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tools import needs_tool
+from tools import needs_tool, probe
 
 pytestmark = pytest.mark.long  # a browser needs ten seconds for all charts
-
-
-def probe(page: Path, folder: Path, javascript: str, *options: str, fragment: str = "") -> dict[str, Any]:
-    """The result of `javascript` (the body of a function) in a browser when all charts of the page are drawn."""
-    script = f"""<script>(async () => {{
-        await drawAll();
-        const answer = document.createElement('div');
-        answer.id = 'probed';
-        answer.textContent = JSON.stringify(await (async () => {{ {javascript} }})());
-        document.body.append(answer);
-    }})()</script></body>"""
-    copy = folder / "probed.html"
-    before, end, after = page.read_text(encoding="utf-8").rpartition("</body>")
-    assert end
-    copy.write_text(before + script + after, encoding="utf-8")
-    common = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-              "--disable-background-networking", "--disable-component-update", "--disable-sync",
-              "--enable-logging=stderr", "--virtual-time-budget=30000",
-              f"--user-data-dir={folder / 'browser'}")  # fmt: skip
-    command = [needs_tool("chromium"), *common, *options, "--dump-dom", copy.as_uri() + fragment]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert "CONSOLE" not in done.stderr, done.stderr
-    found = re.search(r'<div id="probed">(.*?)</div>', done.stdout, re.DOTALL)
-    assert found, done.stderr
-    answer: dict[str, Any] = json.loads(html.unescape(found[1]))
-    return answer
 
 
 DARK = "--blink-settings=preferredColorScheme=0"

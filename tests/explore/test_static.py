@@ -1,0 +1,142 @@
+"""The page of `explore --export`: what is in it, and that a choice in a chart filters the others, without a server."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from datasets import write_dataset
+from tools import RunCommand, probe
+
+import ddnn_traces
+from ddnn_traces.errors import UsageError
+from ddnn_traces.explore import static
+from ddnn_traces.query.dataset import Dataset
+
+RING, TREE = "torch-mlp1-sgd-32-gloo-0ms-ring", "torchp2p-mlp1-sgd-32-gloo-0ms-tree"
+
+
+@pytest.fixture(scope="module")
+def page(sample_dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("page") / "page.html"
+    with ddnn_traces.open(sample_dataset.path, [RING, TREE]) as opened:
+        static.write(opened, out)
+    return out
+
+
+def runs_of(page: Path) -> dict[str, Any]:
+    packed = re.search(r'<script id="data" type="text/plain">(.*?)</script>', page.read_text(encoding="utf-8"))
+    assert packed
+    return {run["id"]: run for run in json.loads(gzip.decompress(base64.b64decode(packed[1])))}
+
+
+def test_every_byte_of_a_run_is_in_its_windows(page: Path, sample_dataset: Dataset) -> None:
+    runs = runs_of(page)
+    flows = sample_dataset.sql("SELECT run_id, sum(wire_bytes)::BIGINT AS wire_bytes FROM flows GROUP BY ALL")
+    assert sorted(runs) == [RING, TREE]
+    for run in runs.values():
+        assert sum(run["bytes"]) == flows.filter(run_id=run["id"])["wire_bytes"].item()
+        assert len(run["bytes"]) == len(run["flow"]) == len(run["window"])
+        assert run["windows"] == max(run["window"]) <= static.MOST_WINDOWS
+        spans = sample_dataset.query("run_spans").filter(run_id=run["id"]).row(0, named=True)
+        assert run["width_s"] * (run["windows"] + 1) >= (spans["last_ns"] - spans["first_ns"]) / 1e9
+    steps = sample_dataset.sql("SELECT count(*) AS n FROM steps WHERE run_id = $run", {"run": RING}).item()
+    assert (len(runs[RING]["steps"]), runs[RING]["every"]) == (steps, 1)
+
+
+def test_the_page_loads_nothing_and_names_no_folder(page: Path) -> None:
+    before, _, after = page.read_text(encoding="utf-8").partition("<script id=")
+    assert "default-src 'none'" in before and str(page.parent) not in before + after
+    assert not re.search(r"<(link|img|iframe)\b|<script[^>]* src=", before + after[-20_000:])
+
+
+@pytest.mark.long
+def test_windows_become_longer_until_the_page_is_small(
+    sample_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: Path
+) -> None:
+    with ddnn_traces.open(sample_dataset.path, [RING, TREE]) as opened:
+        monkeypatch.setattr(static, "MOST_BYTES", page.stat().st_size - 10)
+        assert static.write(opened, tmp_path / "less.html").startswith("2 runs, each in at most 200 windows, ")
+        monkeypatch.setattr(static, "MOST_BYTES", 1000)
+        assert "at most 25 windows" in (said := static.write(opened, tmp_path / "least.html")) and "--run" in said
+    assert max(run["windows"] for run in runs_of(tmp_path / "least.html").values()) <= 25
+
+
+@pytest.mark.long
+def test_steps_of_a_long_run_are_thinned(
+    sample_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(static, "STEPS", 7)
+    with ddnn_traces.open(sample_dataset.path, RING) as opened:
+        static.write(opened, tmp_path / "page.html")
+    (run,) = runs_of(tmp_path / "page.html").values()
+    assert run["every"] == 3 and {step for _, step, *_ in run["steps"]} == {0, 3}
+
+
+@pytest.mark.long
+def test_names_of_a_dataset_are_text(tmp_path: Path) -> None:
+    hostile = "</script><img src=x onerror=alert(1)>"
+    flows = {"run_id": [hostile], "flow_id": [0], "src_ip": ["10.0.0.1"], "dst_ip": ["10.0.0.2"], "wire_bytes": [9]}
+    flows |= {"src_port": [1], "dst_port": [2], "protocol": [6]}
+    windows = {"run_id": [hostile], "flow_id": [0], "window_start_ns": [0], "window_ns": [1000], "wire_bytes": [9]}
+    tables = {"runs": {"run_id": [hostile], "model": [hostile]}, "flows": flows, "flow_windows": windows}
+    with write_dataset(tmp_path / "d", {name: pl.DataFrame(rows) for name, rows in tables.items()}) as opened:
+        static.write(opened, tmp_path / "page.html")
+    assert "<img" not in (tmp_path / "page.html").read_text(encoding="utf-8").partition("<script>")[0]
+    assert hostile in runs_of(tmp_path / "page.html")
+
+
+@pytest.mark.long
+def test_nothing_to_look_at(tmp_path: Path) -> None:
+    empty = {"runs": pl.DataFrame({"run_id": ["r"]})}
+    with write_dataset(tmp_path / "d", empty) as opened, pytest.raises(UsageError, match="no run has a flow"):
+        static.write(opened, tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.long
+def test_command(command: RunCommand, sample_dataset: Dataset, tmp_path: Path) -> None:
+    done = command("explore", sample_dataset.path, "--run", RING, "--export", "page.html")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert done.stderr.decode().startswith("wrote page.html: 1 run, each in at most 400 windows, ")
+
+
+CHOICE = """
+    const count = (mark) => document.querySelectorAll(`.chart ${mark}`).length;
+    const rect = (kind) => `.mark-rect.role-mark path[aria-roledescription="${kind}"]`;
+    const seen = () => ({bars: count(rect('bar')), cells: count(rect('rect mark')),
+        lines: count('.mark-line.role-mark path'), steps: count('.mark-rule.role-mark line')});
+    const settled = () => new Promise((done) => setTimeout(done, 500));
+    const before = seen();
+    const cell = document.querySelector(rect('rect mark'));
+    const at = cell.getBoundingClientRect();
+    for (const kind of ['mousedown', 'mouseup', 'click'])
+        cell.dispatchEvent(new MouseEvent(kind, {bubbles: true, clientX: at.x + 9, clientY: at.y + 9}));
+    await settled();
+    const after = seen();
+    const list = document.getElementById('runs');
+    list.options[1].selected = true;
+    list.dispatchEvent(new Event('change'));
+    await settled();
+    return {before, after, both: seen(), hash: location.hash, said: document.getElementById('chosen').textContent};
+"""
+
+
+@pytest.mark.long
+def test_a_choice_filters_the_other_charts_without_a_server(page: Path, tmp_path: Path) -> None:
+    found = probe(page, tmp_path, CHOICE, fragment=f"#run={RING}", ready="drawn")
+    before, after = found["before"], found["after"]
+    run = runs_of(page)[RING]
+    pairs = {(sender, receiver) for sender, receiver, _ in run["flows"]}
+    assert before["cells"] == len(pairs) and before["steps"] == len(run["steps"])
+    assert before["bars"] == min(20, len({flow for *_, flow in run["flows"]}))
+    assert (after["cells"], after["steps"]) == (before["cells"], before["steps"])
+    assert 0 < after["bars"] < before["bars"] and after["lines"] == 1 < before["lines"]
+    assert found["both"]["steps"] > before["steps"]
+    assert RING in found["said"] and TREE in found["said"] and TREE in found["hash"]
