@@ -115,6 +115,9 @@ def given_keys(options: Mapping[str, Any], settings: tuple[str, ...], keys: Keys
 @click.option("--link-mbit", type=float, help="With --like: rate of the links, where runs do not declare it, Mbit/s.")
 @click.option("--bandwidth-factor", type=float, help="With --like: times the measured run's rate.")
 @click.option("--more-delay-ms", type=float, help="With --like: ms beside the measured run's delay.")
+@click.option("--model", metavar="NAME", help="With --like: the model of other runs of the dataset.")
+@click.option("--batch-size", type=int, help="With --like: inputs of a worker and step.")
+@click.option("--cores", type=int, help="With --like: cores that all workers share, and take turns on.")
 @prints_rows(out=False)
 def run(
     specification: Path | None,
@@ -126,6 +129,9 @@ def run(
     link_mbit: float | None,
     bandwidth_factor: float | None,
     more_delay_ms: float | None,
+    model: str | None,
+    batch_size: int | None,
+    cores: int | None,
     output: RowsOutput,
     **options: Any,
 ) -> None:
@@ -136,19 +142,22 @@ def run(
 
     With --like a measured run is replayed, its replay compared with the measured time of a step, and the time on
     another network predicted: --bandwidth-mbit or --bandwidth-factor, --delay-ms or --more-delay-ms, --workers,
-    --topology.
+    --topology; or of another job: --model or --model-bytes, --batch-size, --compute-ms.
     """
     from ddnn_traces.traffic import simulator
 
     given = given_keys(options, settings, simulator.specification.KEYS)
-    changes = {"bandwidth_factor": bandwidth_factor, "more_delay_ms": more_delay_ms}
+    changes = {
+        "bandwidth_factor": bandwidth_factor, "more_delay_ms": more_delay_ms,
+        "model": model, "batch_size": batch_size, "cores": cores,
+    }  # fmt: skip
     if like is not None or dataset is not None:
         if like is None or dataset is None:
             raise UsageError("--like and --dataset go together: the run, and the dataset that has it")
         if specification or out or layer_events is not None:
             raise UsageError("--like: takes no JOB.toml, --out and --layer-events; it prints the times of a step")
         with open_dataset(dataset) as opened:
-            rows = simulator.what_if.of_run(opened, like, given | changes, link_mbit)
+            rows = simulator.what_if_score.of_run(opened, like, given | changes, link_mbit)
         output.emit(rows.to_arrow())
         return
     if wrong := [name for name, value in ({"link_mbit": link_mbit} | changes).items() if value is not None]:
@@ -193,15 +202,16 @@ def utilization(
 @dataset_argument
 @prints_rows()
 def score(dataset: str | Path, output: RowsOutput) -> None:
-    """Predict one half of a dataset's conditions from the other half, by the law of --like; a row a condition.
+    """Predict each network condition of a dataset by the law of --like, fitted to other jobs; a row a condition.
 
-    Of each job (framework, backend, topology, model, batch size, workers) every other condition of the network is
-    scored and not fitted to; then the halves change places. A reason says why the law does not hold for a condition.
+    A job is framework, backend, topology, model, batch size and workers. Its conditions are predicted from its other
+    conditions without loss, by constants and an exponent that come from other jobs. Beside each error are those of the
+    job's nearest run, and of a line in delay and 1/rate.
     """
     from ddnn_traces.traffic import simulator
 
     with open_dataset(dataset) as opened:
-        rows, summary = simulator.what_if.scored(opened)
+        rows, summary = simulator.what_if_score.scored(opened)
     output.emit(rows.to_arrow())
     for line in summary:
         say(line)

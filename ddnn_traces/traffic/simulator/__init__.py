@@ -17,6 +17,7 @@ import polars as pl
 
 from ddnn_traces.traffic.simulator import event_loop, shared_links, specification
 from ddnn_traces.traffic.simulator import what_if as what_if
+from ddnn_traces.traffic.simulator import what_if_score as what_if_score
 from ddnn_traces.traffic.simulator.exchange import Phase, all_variants, joined, later, merged, phases, ring, timed
 from ddnn_traces.traffic.simulator.job import SimulatedRun
 from ddnn_traces.traffic.simulator.result import Result

@@ -1,11 +1,15 @@
-"""What a measured run would be on another network: replayed, calibrated on measured runs, and scored on others.
+"""What a measured run would be on another network, or with another model or batch: a law fitted to measured runs.
 
-A step takes sqrt(W^2 + L^2): W = C + B is work, C of computation and software and B of bytes at the rate of the links;
-L is latency, of round trips. A transport that waits for neither would take the larger, one that waits for each their
-sum; a pipeline of messages is between them (docs/simulator.md compares exponents). B and the number of rounds are those
-of the collective's law (exchange.py). Two constants belong to a program (framework, backend, topology): `rounds`, the
-delays that a round of the law costs, and `window_bytes`, after which a transfer waits for another round trip; C
-belongs to a job.
+A step takes C + T - O. C is computation and software. T is the exchange: B, the bytes of the busiest link in each round
+at the rate of the links, and latency. Each round costs its delay in full, and beside it waits W: the rest of the delays
+that a round costs, and a round trip for each window of bytes that one connection sends. B and W overlap:
+T = rounds x delay + (B^p + W^p)^(1/p). A ring is pipelined, a host passes on the first bytes of a round before it has
+the last: there all latency may overlap, T = (B^p + L^p)^(1/p). O is what the run's events show to be hidden behind
+computation, a share of the bytes; most programs hide nothing.
+
+So no step is shorter than floor_ms. B and the number of rounds are those of the collective's law. Two constants belong
+to a program (framework, backend, topology): `rounds`, the delays that a round costs, at least 1, and `window_bytes`; C
+belongs to a job. what_if_score.py has the choice of p, and how far predictions are from runs that no fit saw.
 """
 
 from __future__ import annotations
@@ -22,19 +26,22 @@ from scipy.optimize import least_squares
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.text import counted, listed
+from ddnn_traces.text import listed
 from ddnn_traces.traffic.collectives import SHAPES, Collective
 from ddnn_traces.traffic.simulator.job import MOST_WORKERS
 from ddnn_traces.traffic.traffic import HEADER_BYTES, SEGMENT_BYTES, Floats
 
 _HEADERS = 1 + HEADER_BYTES / SEGMENT_BYTES
-_START = (1.5, 4e6)  # rounds and window_bytes to begin with, and where nothing is known
+_START = (0.5, 4e6)  # delays of a round beyond the first, and window_bytes: to begin with, and where nothing is known
 _WEIGHT = 0.02  # of these, against a run's error
+
+#: p, as chosen by leaving out one job of data/dataset and data/sample at a time (docs/what_if_score.md).
+EXPONENT = 8.0
 
 
 @dataclass(frozen=True)
 class Facts:
-    """A measured run, as query replay_facts has it."""
+    """A measured run, as query replay_facts has it. overlap_share: of its program, bytes sent during computation."""
 
     run_id: str
     job: str
@@ -50,6 +57,9 @@ class Facts:
     steps: int
     step_ms: float
     compute_ms: float | None
+    batch_size: int | None = None
+    model: str | None = None
+    overlap_share: float = 0.0
 
     @property
     def condition(self) -> str:
@@ -88,33 +98,65 @@ class Facts:
     def rounds(self) -> int:
         return len(self.collective.rounds(self.model_bytes))
 
+    @cached_property
+    def connection_bytes(self) -> int:
+        """What the connection with most bytes sends in each round, of all rounds."""
+        return sum(max(t.bytes for t in round_) for round_ in self.collective.rounds(self.model_bytes))
+
+    @property
+    def is_pipelined(self) -> bool:
+        """Whether hosts pass on what they receive before a round has ended: rings of libraries work on segments."""
+        return self.topology == "ring"
+
+    def hidden_ms(self, exchange_ms: float) -> float:
+        """O: what computation hides of an exchange."""
+        return min(self.overlap_share * exchange_ms, self.compute_ms or 0.0)
+
+    @property
+    def floor_ms(self) -> float:
+        """Least time of a step: its logged computation, its bytes at the links' rate, the delay of each round."""
+        delays = self.rounds * self.delay_ms
+        exchange = max(self.transmission_ms, delays) if self.is_pipelined else self.transmission_ms + delays
+        return (self.compute_ms or 0.0) + exchange - self.hidden_ms(exchange)
+
 
 @dataclass(frozen=True)
 class Program:
-    """Constants of a program: delays that a round costs, and bytes after which a transfer waits another round trip."""
+    """Constants of a program: delays that a round costs, 1 or more, and bytes of a window."""
 
-    rounds: float = _START[0]
+    rounds: float = 1 + _START[0]
     window_bytes: float = _START[1]
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Constants of programs, and C of jobs in ms."""
+    """Constants of programs, C of jobs in ms, and p."""
 
     programs: Mapping[str, Program]
     jobs: Mapping[str, float]
+    exponent: float = EXPONENT
+
+    def exchange_ms(self, facts: Facts) -> float:
+        """T."""
+        return _exchange_ms(facts, self.programs.get(facts.program, Program()), self.exponent)
 
     def step_ms(self, facts: Facts, own_ms: float | None = None) -> float:
         """Predicted time of a step. own_ms: C; None: that of the job."""
-        c = self.jobs[facts.job] if own_ms is None else own_ms
-        return math.hypot(c + facts.transmission_ms, latency_ms(facts, self.programs.get(facts.program, Program())))
+        exchange = self.exchange_ms(facts)
+        return (self.jobs[facts.job] if own_ms is None else own_ms) + exchange - facts.hidden_ms(exchange)
 
 
-def latency_ms(facts: Facts, program: Program) -> float:
-    """L: delays of the rounds, and round trips for windows."""
-    rounds = facts.rounds
-    trips = rounds * facts.model_bytes / program.window_bytes
-    return facts.delay_ms * (program.rounds * rounds + 2 * trips)
+def _exchange_ms(facts: Facts, program: Program, p: float) -> float:
+    delays = facts.rounds * facts.delay_ms
+    waiting = (program.rounds - 1) * delays + 2 * facts.delay_ms * facts.connection_bytes / program.window_bytes
+    if facts.is_pipelined:
+        return _norm(facts.transmission_ms, delays + waiting, p)
+    return delays + _norm(facts.transmission_ms, waiting, p)
+
+
+def _norm(a: float, b: float, p: float) -> float:
+    larger = max(a, b)
+    return larger * float((a / larger) ** p + (b / larger) ** p) ** (1 / p) if larger else 0.0
 
 
 def read(dataset: Dataset, link_mbit: float | None = None) -> tuple[list[Facts], list[tuple[str, str]]]:
@@ -124,6 +166,8 @@ def read(dataset: Dataset, link_mbit: float | None = None) -> tuple[list[Facts],
     rate: a link that is not full has a higher one.
     """
     rows = dataset.query("replay_facts").with_columns(pl.coalesce("bandwidth_mbit", pl.lit(link_mbit, pl.Float64)))
+    rows = rows.join(dataset.sql("SELECT run_id, model FROM runs"), on="run_id", maintain_order="left")
+    rows = rows.with_columns(_overlap(dataset, rows))
     names = list(Facts.__dataclass_fields__)
     facts, problems = [], []
     for row in rows.iter_rows(named=True):
@@ -134,6 +178,14 @@ def read(dataset: Dataset, link_mbit: float | None = None) -> tuple[list[Facts],
             found = Facts(**{name: row[name] for name in names})
             facts.append(found if found.model_bytes else _sized(found, row["step_payload_bytes"]))
     return facts, problems
+
+
+def _overlap(dataset: Dataset, rows: pl.DataFrame) -> pl.Series:
+    """overlap_share of each row: of its program the median of the runs, of a run the median of its workers."""
+    workers = dataset.query("overlap_summary").drop_nulls("overlap_share")
+    runs = workers.group_by("run_id").agg(pl.col("overlap_share").median())
+    joined = rows.select("run_id", "program").join(runs, on="run_id", how="left", maintain_order="left")
+    return joined.select(pl.col("overlap_share").median().over("program").fill_null(0.0)).to_series()
 
 
 def _sized(facts: Facts, payload: int) -> Facts:
@@ -154,99 +206,66 @@ def _unknown(row: Mapping[str, Any]) -> str | None:
     return None
 
 
-def calibrate(facts: Sequence[Facts]) -> Calibration:
-    """Fit the constants to runs: least squares of the logarithm of the step's time, robust against outliers.
+def calibrate(facts: Sequence[Facts], exponent: float = EXPONENT) -> Calibration:
+    """Fit the constants to runs: of each program apart, robust least squares of the logarithm of the step's time.
 
     Raises UsageError.
     """
     if not facts:
         raise UsageError("no run that can be replayed; see the problems that query replay_facts states")
-    programs, jobs = sorted({f.program for f in facts}), sorted({f.job for f in facts})
-    start = np.log([*_START * len(programs), *(_first_guess(facts, job) for job in jobs)])
-    prior = np.log([*_START * len(programs)])
+    by_program: dict[str, list[Facts]] = {}
+    for f in facts:
+        by_program.setdefault(f.program, []).append(f)
+    programs = {name: fit_program(runs, exponent) for name, runs in by_program.items()}
+    jobs = {job: own_ms(runs, programs[runs[0].program], exponent) for job, runs in _by_job(facts).items()}
+    return Calibration(programs, jobs, exponent)
 
-    def found(x: Floats) -> Calibration:
-        values = np.exp(x).tolist()
-        pairs = zip(programs, values[: 2 * len(programs) : 2], values[1 : 2 * len(programs) : 2], strict=True)
-        constants = {name: Program(rounds, window) for name, rounds, window in pairs}
-        return Calibration(constants, dict(zip(jobs, values[2 * len(programs) :], strict=True)))
+
+def fit_program(facts: Sequence[Facts], exponent: float) -> Program:
+    """Constants of the program of these runs; what is known of none where no job has two conditions."""
+    jobs = [runs for runs in _by_job(facts).values() if len({f.condition for f in runs}) > 1]
+    start = np.log(_START)
+
+    def found(x: Floats) -> Program:
+        beyond, window = np.exp(x).tolist()
+        return Program(1 + beyond, window)
 
     def errors(x: Floats) -> Floats:
-        calibration = found(x)
-        of_runs = [math.log(calibration.step_ms(f) / f.step_ms) for f in facts]
-        return np.concatenate([of_runs, _WEIGHT * (x[: len(prior)] - prior)])
+        program, of_runs = found(x), list[float]()
+        for runs in jobs:
+            calibration = Calibration({runs[0].program: program}, {}, exponent)
+            own = own_ms(runs, program, exponent)
+            of_runs += [math.log(calibration.step_ms(f, own) / f.step_ms) for f in runs]
+        return np.concatenate([of_runs, _WEIGHT * (x - start)])
 
-    return found(least_squares(errors, start, loss="soft_l1", f_scale=0.05).x)
-
-
-def _first_guess(facts: Sequence[Facts], job: str) -> float:
-    return max(float(np.median([f.step_ms - f.transmission_ms for f in facts if f.job == job])), 1.0)
-
-
-def halves(facts: Sequence[Facts], turn: int = 0) -> tuple[list[Facts], list[Facts]]:
-    """Conditions to fit to and conditions to score on: of each job every other condition, in order.
-
-    Jobs take turns in which of them is first. A job with one condition is only fitted to. turn: 0 or 1, the other half.
-    """
-    fitted: list[Facts] = []
-    scored: list[Facts] = []
-    for i, job in enumerate(sorted({f.job for f in facts})):
-        conditions = sorted({_order(f) for f in facts if f.job == job})
-        for f in facts:
-            if f.job == job:
-                is_scored = len(conditions) > 1 and (conditions.index(_order(f)) + i + turn) % 2
-                (scored if is_scored else fitted).append(f)
-    return fitted, scored
+    if not jobs:
+        return Program()
+    return found(least_squares(errors, start, loss="soft_l1", f_scale=0.05, diff_step=0.01).x)
 
 
-def _order(facts: Facts) -> tuple[float, float, float, str]:
-    return facts.delay_ms, facts.bandwidth_mbit, facts.loss_pct, facts.congestion_control or ""
+def own_ms(runs: Sequence[Facts], program: Program, exponent: float = EXPONENT) -> float:
+    """C of a job: what its steps take beside the exchange, the median; a step weighs one over its length."""
+    calibration = Calibration({runs[0].program: program}, {}, exponent)
+    rest = np.array([f.step_ms - calibration.step_ms(f, 0.0) for f in runs])
+    order = np.argsort(rest)
+    weights = np.cumsum([1 / runs[i].step_ms for i in order])
+    return max(float(rest[order[np.searchsorted(weights, weights[-1] / 2)]]), 1.0)
 
 
-def score(facts: Sequence[Facts]) -> pl.DataFrame:
-    """Predict each half of the conditions from the other: a row a job and condition.
-
-    job, condition, runs, measured_ms (median of the runs), predicted_ms, error (share of the measured), repeat_error
-    (median difference of two runs of this cell; null for one), reason: why the law does not hold, where it cannot.
-    """
-    rows = []
-    for turn in (0, 1):
-        fitted, scored = halves(facts, turn)
-        calibration = calibrate([f for f in fitted if not reason(f)])
-        for cell in sorted({(f.job, f.condition) for f in scored}):
-            runs = [f for f in scored if (f.job, f.condition) == cell]
-            if cell[0] not in calibration.jobs:
-                continue
-            measured = float(np.median([f.step_ms for f in runs]))
-            predicted = calibration.step_ms(runs[0])
-            rows.append(
-                (*cell, len(runs), measured, predicted, predicted / measured - 1, _repeat(runs), reason(runs[0]))
-            )
-    names = ("job", "condition", "runs", "measured_ms", "predicted_ms", "error", "repeat_error", "reason")
-    types = (pl.String, pl.String, pl.Int64, pl.Float64, pl.Float64, pl.Float64, pl.Float64, pl.String)
-    return pl.DataFrame(rows, schema=dict(zip(names, types, strict=True)), orient="row").sort("job", "condition")
-
-
-def _repeat(runs: Sequence[Facts]) -> float | None:
-    times = [f.step_ms for f in runs]
-    pairs = [abs(a / b - 1) for i, a in enumerate(times) for j, b in enumerate(times) if i != j]
-    return float(np.median(pairs)) if pairs else None
-
-
-def reason(facts: Facts) -> str | None:
-    """Why the law cannot hold for a run: it has no loss."""
-    if facts.loss_pct >= 5:
-        return "loss of 5% or more: retransmission timeouts are not in the law"
-    if facts.loss_pct >= 1 and facts.congestion_control != "bbr":
-        return "a congestion control that slows down for each loss: not in the law"
-    if facts.loss_pct >= 1 and facts.workers > 1 and facts.delay_ms == 0:
-        return "loss in a round for which all others wait: timeouts are not in the law"
-    return None
+def _by_job(facts: Sequence[Facts]) -> dict[str, list[Facts]]:
+    jobs: dict[str, list[Facts]] = {}
+    for f in facts:
+        jobs.setdefault(f.job, []).append(f)
+    return jobs
 
 
 @dataclass(frozen=True)
 class Change:
-    """What is asked: None as measured. factor and more: of the measured value."""
+    """What is asked: None as measured. factor and more: of the measured value.
+
+    model, batch_size: of other runs of the dataset, whose computation is taken; compute_ms and model_bytes win over it.
+    cores: that all workers share: where they are fewer than workers, these take turns to compute.
+    """
 
     bandwidth_mbit: float | None = None
     bandwidth_factor: float | None = None
@@ -254,109 +273,129 @@ class Change:
     more_delay_ms: float | None = None
     workers: int | None = None
     topology: str | None = None
+    model: str | None = None
+    batch_size: int | None = None
+    model_bytes: int | None = None
+    compute_ms: float | None = None
+    cores: int | None = None
 
-    def of(self, facts: Facts) -> Facts:
-        """The run with the change. Raises UsageError for a change that cannot be."""
+    @property
+    def is_of_network(self) -> bool:
+        """Whether nothing but rate and delay changes."""
+        others = (
+            self.workers, self.topology, self.model, self.batch_size, self.model_bytes, self.compute_ms, self.cores,
+        )  # fmt: skip
+        return all(value is None for value in others)
+
+    def of(self, run: Facts, facts: Sequence[Facts]) -> Facts:
+        """The run with the change; facts: the runs of the dataset. Raises UsageError for a change that cannot be."""
         for names in (("bandwidth_mbit", "bandwidth_factor"), ("delay_ms", "more_delay_ms")):
             if all(getattr(self, name) is not None for name in names):
                 raise UsageError(f"{names[0]} and {names[1]} contradict each other; give one")
-        rate = self.bandwidth_mbit or facts.bandwidth_mbit * (self.bandwidth_factor or 1)
-        delay = facts.delay_ms if self.delay_ms is None else self.delay_ms
-        delay += self.more_delay_ms or 0
-        for name, value in (("bandwidth_mbit", self.bandwidth_mbit), ("bandwidth_factor", self.bandwidth_factor)):
+        for name in ("bandwidth_mbit", "bandwidth_factor", "batch_size", "model_bytes", "compute_ms", "cores"):
+            value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise UsageError(f"{name} = {value!r}; it must be above 0")
+        rate = self.bandwidth_mbit or run.bandwidth_mbit * (self.bandwidth_factor or 1)
+        delay = (run.delay_ms if self.delay_ms is None else self.delay_ms) + (self.more_delay_ms or 0)
         if not 0 <= delay < 1e6:
             raise UsageError(f"delay_ms = {delay!r}; it must be 0 or more")
-        workers = self.workers or facts.workers
+        workers = run.workers if self.workers is None else self.workers
         if not 1 <= workers <= MOST_WORKERS:
             raise UsageError(f"workers = {workers}; it must be 1 to {MOST_WORKERS:,}")
-        changed = replace(facts, bandwidth_mbit=rate, delay_ms=delay, workers=workers)
-        changed = replace(changed, topology=self.topology or facts.topology)
-        if problem := _unknown({"topology": changed.topology, "workers": changed.workers, "bandwidth_mbit": rate}):
+        topology = self.topology or run.topology
+        if problem := _unknown({"topology": topology, "workers": workers, "bandwidth_mbit": rate}):
             raise UsageError(f"topology, workers: {problem}")
-        return changed
+        changed = replace(run, bandwidth_mbit=rate, delay_ms=delay, workers=workers, topology=topology)
+        return self._with_job(changed, run, facts)
+
+    def _with_job(self, changed: Facts, run: Facts, facts: Sequence[Facts]) -> Facts:
+        """With model, batch size and computation."""
+        model, batch = self.model or run.model, self.batch_size or run.batch_size
+        size, compute = self.model_bytes or run.model_bytes, self.compute_ms
+        if self.model is not None and self.model_bytes is None:
+            sizes = sorted({f.model_bytes for f in facts if f.model == model})
+            if not sizes:
+                raise UsageError(f"model = {model}: no run of this dataset has it; give model_bytes and compute_ms")
+            size = sizes[0]
+        if compute is None:
+            compute, measured_with = run.compute_ms, run.workers
+            if (model, batch) != (run.model, run.batch_size):
+                compute, measured_with = _computation(facts, model, batch, run.workers)
+            if compute is not None and self.cores is not None:
+                compute *= max(changed.workers / self.cores, 1) / max(measured_with / self.cores, 1)
+        return replace(changed, model=model, batch_size=batch, model_bytes=size, compute_ms=compute)
+
+
+def _computation(facts: Sequence[Facts], model: str | None, batch: int | None, workers: int) -> tuple[float, int]:
+    """Computation of a model with a batch, ms, and with how many workers it was measured: the nearest number.
+
+    Between measured batches it is a line, as beyond them. Raises UsageError.
+    """
+    known = [f for f in facts if f.model == model and f.compute_ms is not None and f.batch_size is not None]
+    numbers = sorted({f.workers for f in known}, key=lambda number: (abs(number - workers), number))
+    for number in numbers:
+        by_batch: dict[int, list[float]] = {}
+        for f in known:
+            if f.workers == number:
+                by_batch.setdefault(f.batch_size or 0, []).append(f.compute_ms or 0.0)
+        medians = {size: float(np.median(times)) for size, times in by_batch.items()}
+        if batch in medians:
+            return medians[batch], number
+        if len(medians) > 1 and batch is not None:
+            slope, zero = np.polyfit(list(medians), list(medians.values()), 1)
+            if (line := float(zero + slope * batch)) > 0:
+                return line, number
+    raise UsageError(f"batch_size = {batch}: no run of {model} tells its computation; give compute_ms")
 
 
 def like(facts: Sequence[Facts], run_id: str, change: Change) -> pl.DataFrame:
     """A measured run, its replay and the run with a change; a row each.
 
     what; bandwidth_mbit, delay_ms, workers, topology; step_ms; error (of the replay, share of the measured time); what
-    the time is made of: computation_ms (logged), software_ms, transmission_ms, latency_ms, where the step is
-    sqrt((the first three)^2 + latency^2). The replay takes software from other runs of the job, and without such runs
-    none. The change is the ratio of two predictions times the measured time. Raises UsageError for an unknown run.
+    the time is made of: computation_ms (logged, or of the change), software_ms, exchange_ms (T), of which
+    transmission_ms (B) and hidden_ms (O); floor_ms, the least that it can be. The replay takes software from other runs
+    of the job, and without such runs none. The change is the measured time and the difference of two predictions, with
+    the measured software, in proportion to the model's bytes. Raises UsageError for an unknown run, or one with loss.
     """
     known = {f.run_id: f for f in facts}
     if run_id not in known:
         raise UsageError(f"{run_id}: no run of this name that can be replayed; there are {listed(sorted(known), 10)}")
     run = known[run_id]
-    others = [f for f in facts if f.run_id != run_id and not reason(f)]
+    if run.loss_pct > 0:
+        raise UsageError(f"{run_id}: loss_pct = {run.loss_pct:g}: what TCP sends again is not in the law; take another")
+    others = [f for f in facts if f.run_id != run_id and f.loss_pct == 0]
     calibration = calibrate(others) if others else Calibration({}, {})
-    program = calibration.programs.get(run.program, Program())
     computed = run.compute_ms or 0.0
-    latency = latency_ms(run, program)
-    work = math.sqrt(max(run.step_ms**2 - latency**2, 0)) - run.transmission_ms
     replayed = max(calibration.jobs.get(run.job, computed), computed)
-    own = replayed if run.job in calibration.jobs else max(work, computed)
-    changed = change.of(run)
-    again, later = calibration.step_ms(run, replayed), calibration.step_ms(changed, own)
-    rows = [_row("measured", run, run.step_ms), _row("replayed", run, again, replayed, program)]
+    again = calibration.step_ms(run, replayed)
+    rows = [_row("measured", run, run.step_ms), _row("replayed", run, again, calibration, replayed)]
     rows[1]["error"] = again / run.step_ms - 1
+    changed = change.of(run, facts)
     if changed != run:
-        later *= run.step_ms / calibration.step_ms(run, own)
-        rows.append(_row("changed", changed, later, own, program))
+        own, later = _changed_ms(calibration, run, changed)
+        rows.append(_row("changed", changed, later, calibration, own))
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
-def of_run(dataset: Dataset, run_id: str, given: Mapping[str, Any], link_mbit: float | None = None) -> pl.DataFrame:
-    """like() for a run of a dataset. link_mbit: as of read().
-
-    Raises UsageError for a key that is no change of the network.
-    """
-    if link_mbit is not None and not 0 < link_mbit < math.inf:
-        raise UsageError(f"link_mbit = {link_mbit!r}; it must be above 0")
-    changes = set(Change.__dataclass_fields__)
-    if unknown := sorted(given.keys() - changes):
-        raise UsageError(f"{unknown[0]}: --like does not change it; it changes {', '.join(sorted(changes))}")
-    facts, problems = read(dataset, link_mbit)
-    if found := [problem for name, problem in problems if name == run_id]:
-        raise UsageError(f"{run_id}: cannot be replayed: {found[0]}")
-    return like(facts, run_id, Change(**given))
-
-
-def scored(dataset: Dataset) -> tuple[pl.DataFrame, list[str]]:
-    """score() of a dataset, and what it comes to in lines: medians, noise, runs that were left out.
-
-    Raises UsageError.
-    """
-    facts, problems = read(dataset)
-    rows = score(facts)
-    if rows.is_empty():
-        raise UsageError("no job of this dataset was measured under two conditions of the network")
-    holds = rows.filter(pl.col("reason").is_null())
-    errors, every = (np.array(frame["error"].abs().to_list()) for frame in (holds, rows))
-    lines = [
-        f"median error {np.median(errors):.1%}, three quarters below {np.quantile(errors, 0.75):.1%}, of "
-        f"{counted(len(holds), 'condition')} for which the law holds; of all "
-        f"{counted(len(rows), 'condition')} {np.median(every):.1%}"
-    ]
-    if repeats := holds["repeat_error"].drop_nulls().to_list():
-        lines.append(f"two runs of the same condition differ by {np.median(repeats):.1%} (median of {len(repeats)})")
-    single = len({f.job for f in facts}) - rows["job"].n_unique()
-    lines.append(
-        f"{counted(single, 'job')} with one condition only: fitted to, not scored; "
-        f"{counted(len(problems), 'run')} not replayed"
-    )
-    return rows, lines
+def _changed_ms(calibration: Calibration, run: Facts, changed: Facts) -> tuple[float, float]:
+    """C and the time of a step of a changed run. A run that was measured above its floor is not changed to below it."""
+    computed = run.compute_ms or 0.0
+    work = max(run.step_ms - calibration.step_ms(run, 0.0), computed)
+    own = (changed.compute_ms or 0.0) + (work - computed) * changed.model_bytes / run.model_bytes
+    later = run.step_ms + calibration.step_ms(changed, own) - calibration.step_ms(run, work)
+    return own, max(later, changed.floor_ms) if run.step_ms >= run.floor_ms else max(later, own)
 
 
 def _row(
-    what: str, facts: Facts, step_ms: float, own: float | None = None, program: Program | None = None
+    what: str, facts: Facts, step_ms: float, calibration: Calibration | None = None, own: float | None = None
 ) -> dict[str, Any]:
-    computed = facts.compute_ms
+    computed, exchange = facts.compute_ms, None if calibration is None else calibration.exchange_ms(facts)
     return {
         "what": what, "run_id": facts.run_id, "bandwidth_mbit": facts.bandwidth_mbit, "delay_ms": facts.delay_ms,
-        "workers": facts.workers, "topology": facts.topology, "step_ms": step_ms, "error": None,
-        "computation_ms": computed, "software_ms": None if own is None or computed is None else own - computed,
-        "transmission_ms": facts.transmission_ms, "latency_ms": None if program is None else latency_ms(facts, program),
+        "workers": facts.workers, "topology": facts.topology, "model": facts.model, "batch_size": facts.batch_size,
+        "step_ms": step_ms, "error": None, "floor_ms": facts.floor_ms, "computation_ms": computed,
+        "software_ms": None if own is None or computed is None else own - computed,
+        "exchange_ms": exchange, "transmission_ms": facts.transmission_ms,
+        "hidden_ms": None if exchange is None else facts.hidden_ms(exchange),
     }  # fmt: skip
