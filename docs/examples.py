@@ -42,7 +42,7 @@ GIVEN: dict[str, dict[str, str]] = {
     "data/README.md": {"data/sample": "data/sample", "demo/dataset": "sample"},
     "docs/cluster.md": {"captures": _RING},
     "docs/compare.md": {"demo/dataset": "sample"},
-    "docs/cookbook.md": {"dataset": "traces"},
+    "docs/cookbook.md": {"dataset": "traces", "captures": _RING},
     "docs/drivers.md": {"demo/dataset": "sample"},
     "docs/explore.md": {"demo/dataset": "sample"},
     "docs/exports.md": {"dataset": "traces"},
