@@ -15,7 +15,7 @@
 -- column: server_ratio ratio; payload between two hosts that have links to all, over that of other pairs: servers on workers
 -- column: most_edges edges; with more directed pairs the law fixes only the sum: a star with a tree over it; null without such a limit
 -- This is the only place of a law in SQL; ddnn_traces/traffic/collectives.py makes the transfers that follow it, and a test
--- compares both. total_factor is 2(N-1) for every all-reduce that sends no byte twice: a ring (2(N-1)/N*S per worker;
+-- compares both. total_factor is 2(N-1) for every all-reduce that moves the minimum volume: a ring (2(N-1)/N*S per worker;
 -- Patarasuk and Yuan 2009), tree and star (S to and from each other host), halving and doubling (Rabenseifner 2004), rings
 -- of rings. It is 2w for w workers with parameter servers of their own (chang 2018: 2mw), c*log2(c) + 2(N-c) for recursive
 -- doubling on a hypercube of c, N(N-1) where all send all to all, N for pair averaging.
@@ -32,22 +32,22 @@ WITH topologies(topology, words, is_rooted, most_edges) AS (
            ('hierarchical_ring', 'hierarchical_?ring', false, NULL),
            ('unknown', NULL, false, NULL)
 ), laws(topology, law, total_factor, partner_ratio, server_ratio) AS (
-    VALUES ('ring', 'no byte twice', 2 * ($hosts - 1), 1, 1),
-           ('tree', 'no byte twice', 2 * ($hosts - 1), 1, 1),
+    VALUES ('ring', 'minimum volume', 2 * ($hosts - 1), 1, 1),
+           ('tree', 'minimum volume', 2 * ($hosts - 1), 1, 1),
            ('star', 'every worker in each step', 2 * ($hosts - 1), 1, 1),
            ('star', 'one worker in each step', CASE WHEN $hosts > 2 THEN 2 END, 1, 1),
            ('sharded_parameter_server', 'servers on workers', CASE WHEN $smaller_party IS NULL THEN 2 * ($hosts - 1) END, 1, 2),
            ('sharded_parameter_server', 'fewer servers than workers', 2 * ($hosts - $smaller_party), 1, 1),
            ('sharded_parameter_server', 'more servers than workers',
             CASE WHEN $smaller_party < $hosts - $smaller_party THEN 2 * $smaller_party END, 1, 1),
-           ('binary_tree_star', 'no byte twice', 2 * ($hosts - 1), 1, 1),
+           ('binary_tree_star', 'minimum volume', 2 * ($hosts - 1), 1, 1),
            ('clique', 'all to all', $hosts * ($hosts - 1), 1, 1),
            ('clique', 'shares to all and back', 2 * ($hosts - 1), 1, 1),
-           ('recursive_doubling', 'all of it between pairs', $core_hosts * log2($core_hosts) + 2 * ($hosts - $core_hosts), 1, 1),
-           ('halving_doubling', 'no byte twice', 2 * ($hosts - 1), 0.5, 1),
+           ('recursive_doubling', 'whole buffer between pairs', $core_hosts * log2($core_hosts) + 2 * ($hosts - $core_hosts), 1, 1),
+           ('halving_doubling', 'minimum volume', 2 * ($hosts - 1), 0.5, 1),
            ('pair_averaging', 'one model for each worker', $hosts, NULL, 1),
            ('pair_averaging', 'one model for each worker but one', CASE WHEN $hosts % 2 = 1 THEN $hosts - 1 END, NULL, 1),
-           ('hierarchical_ring', 'no byte twice', 2 * ($hosts - 1), NULL, 1),
+           ('hierarchical_ring', 'minimum volume', 2 * ($hosts - 1), NULL, 1),
            ('hierarchical_ring', 'rings, and a broadcast in each group', 2 * ($hosts - 1) + $hosts - $groups, NULL, 1),
            ('unknown', 'two hosts: to the other one and back', CASE WHEN $hosts = 2 THEN 2 END, 1, 1)
 )

@@ -34,5 +34,5 @@ WHERE total_factor > 0
       AND CASE e.exchange WHEN 'star' THEN law = 'every worker in each step' WHEN 'clique' THEN law = 'all to all'
                           WHEN 'pair_averaging' THEN law = 'one model for each worker'
                           WHEN 'sharded_parameter_server' THEN law = sharded_law
-                          ELSE law IN ('no byte twice', 'all of it between pairs') END
+                          ELSE law IN ('minimum volume', 'whole buffer between pairs') END
 ORDER BY e.topology, law

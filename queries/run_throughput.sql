@@ -1,8 +1,8 @@
 -- question: How fast does each run transmit from its first packet to its last, and how much is sent again?
 -- subject: throughput
 -- row: a run, a directed pair of hosts and a window in which it sent something
--- inputs: flows, flow_windows, host_names
--- param: windows BIGINT > 0 = 300; most windows of a run; a window is 1, 2 or 5 times a power of ten, at least the base window
+-- inputs: flows, flow_windows, run_spans, host_names
+-- param: windows BIGINT > 0 = 300; most windows of a run's training (without a log: of the run), and a tenth of those of the run; a window is 1, 2 or 5 times a power of ten, at least the base window
 -- param: pairs BIGINT > 0 = 8; this many pairs of a run, those that send most; all others together are one
 -- column: run_id
 -- column: pair_place; number of the pair by wire bytes in the run, from 1; the other pairs are the last
@@ -13,16 +13,17 @@
 -- column: wire_bytes bytes; sum of the packets' original lengths
 -- column: retransmitted_bytes bytes; payload of them that was sent before, as sequence numbers prove; null where no flow's is known
 -- column: gbit_per_s Gbit/s; wire_bytes over the window's length
+-- column: training_start_s s; since the run's first base window; without a log, of the capture
+-- column: training_end_s s; since the run's first base window; without a log, of the capture
 -- The IO graph of Wireshark, by pair. Windows are counted from the base window of the run's first packet.
 WITH span AS (
-    SELECT run_id, min(window_start_ns) AS begin_ns, max(window_ns) AS base_ns,
-           greatest((max(window_start_ns) - min(window_start_ns)) / $windows, base_ns) AS least_ns,
+    SELECT run_id, first_ns AS begin_ns, base_ns, (run_spans.begin_ns - first_ns) / 1e9 AS training_start_s, (end_ns - first_ns) / 1e9 AS training_end_s,
+           greatest((end_ns - run_spans.begin_ns) / $windows, (last_ns - first_ns) / (10 * $windows), base_ns) AS least_ns,
            10 ** floor(log10(least_ns)) AS power_ns,
            CASE WHEN least_ns <= power_ns THEN 1 WHEN least_ns <= 2 * power_ns THEN 2 WHEN least_ns <= 5 * power_ns THEN 5 ELSE 10 END
                * power_ns AS wanted_ns,
            greatest(ceil(wanted_ns / base_ns), 1)::BIGINT * base_ns AS length_ns
-    FROM flow_windows
-    GROUP BY run_id
+    FROM run_spans
 ), sizes AS (
     SELECT run_id, src_ip, dst_ip, row_number() OVER (PARTITION BY run_id ORDER BY sum(wire_bytes) DESC, src_ip, dst_ip) AS size_place
     FROM flows
@@ -48,7 +49,8 @@ WITH span AS (
     GROUP BY ALL
 )
 SELECT run_id, pair_place, pair, number * length_ns / 1e9 AS since_start_s, length_ns / 1e9 AS window_s, packets,
-       bytes AS wire_bytes, again AS retransmitted_bytes, bytes * 8 / length_ns AS gbit_per_s
+       bytes AS wire_bytes, again AS retransmitted_bytes, bytes * 8 / length_ns AS gbit_per_s,
+       training_start_s, training_end_s
 FROM pair_sums
 JOIN span USING (run_id)
 ORDER BY run_id, number, pair_place

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pytest
 
 from ddnn_traces.regression.results import p_text
-from ddnn_traces.report.number_text import percent
+from ddnn_traces.report.number_text import counts, percent, span, typical
 from ddnn_traces.text import digits
 
 
@@ -28,3 +29,29 @@ def test_a_p_value_below_what_a_normal_distribution_supports_is_only_bounded() -
     assert (p_text(0.04321), p_text(1e-4), p_text(9e-5), p_text(0)) == (
         "p = 0.0432", "p = 0.0001", "p < 0.0001", "p < 0.0001",
     )  # fmt: skip
+
+
+def test_of_few_values_the_ends_of_more_the_median() -> None:
+    assert span(pl.Series([3.0, 1.0, 2.0])) == "1 to 3"
+    assert span(pl.Series([2.0] * 9)) == "2"
+    assert span(pl.Series([1.0, 2.0, 3.0, 4.0, 100.0]), percent) == "300% (median)"
+    assert counts(pl.Series([1, 2]), "flow") == "1 to 2 flows"
+    assert counts(pl.Series([1, 2, 3, 4, 100]), "flow") == "3 flows (median)"
+    assert counts(pl.Series([1, 2, 3, 4, 5, 100]), "flow") == "3.5 flows (median)"
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ([1, 3], "1 to 3"),
+        ([1, 2, 3, 4, 5], "3 (median of 5 runs)"),
+        # quartiles 2 and 4: outliers are below -1 and above 7
+        ([1, 2, 3, 4, 7], "3 (median of 5 runs)"),
+        ([1, 2, 3, 4, 7.5], "3 (median of 5 runs; one outlier: 7.5 in run-4)"),
+        ([-90, 1, 2, 3, 3, 4, 4, 99], "3 (median of 8 runs; 2 outliers, farthest: 99 in run-7)"),
+    ],
+)
+def test_outliers_are_named(values: list[float], text: str) -> None:
+    frame = pl.DataFrame({"run_id": [f"run-{number}" for number in range(len(values))], "x": values}, strict=False)
+    twice = pl.concat([frame, frame, pl.DataFrame({"run_id": ["unknown"], "x": [None]}, schema=frame.schema)])
+    assert typical(twice, "x") == text

@@ -128,6 +128,38 @@ def units(regression: Regression) -> str:
     return f"{counted(regression.rows, 'step')} of {count}" if regression.grain == "step" else count
 
 
+def drivers(regression: Regression) -> str:
+    """What drives the volume of a step, in plain words: what is established, what is not and why; the unit and n."""
+    tests = {test.term: p_text(test.p_value) for test in regression.tests if test.p_value is not None}
+    said: dict[str, list[str]] = {"has an effect": [], "no effect is seen of": [], "cannot be told": []}
+    size = ""
+    for verdict in regression.verdicts:
+        name, tested = _plain(verdict.term), tests.get(verdict.term)
+        if regression.size_column and regression.size_column in verdict.term and verdict.significant:
+            size = verdict.sentence.partition(": ")[2].partition(";")[0]
+        elif verdict.significant is not None:
+            key = "has an effect" if verdict.significant else "no effect is seen of"
+            said[key].append(f"{name} ({tested})" if tested else name)
+        elif verdict.depends_on:
+            said["cannot be told"].append(f"{name} (it depends on whether {', '.join(verdict.depends_on)} counts)")
+        elif verdict.together:
+            others = " and ".join(_plain(term) for term in verdict.together if term != verdict.term)
+            said["cannot be told"].append(f"{name} (not separable from {others})")
+        else:
+            said["cannot be told"].append(f"{name} ({'no test' if verdict.estimable else 'cannot be estimated'})")
+    by_law = regression.left == "np.log(implied_bytes)"
+    workers = "the number of workers enters by the collective's law" if by_law else ""
+    parts = [size, workers, *(f"{start}: {', '.join(names)}" for start, names in said.items() if names)]
+    text = "; ".join(part for part in parts if part)
+    return f"{text[:1].upper()}{text[1:]} (ordinary least squares over {units(regression)})."
+
+
+def _plain(term: str) -> str:
+    """A term in words: C(batch_size) is batch size."""
+    name = re.sub(r"^(?:C|np\.log)\((\w+)\)$", r"\1", term)
+    return "framework and backend" if name == "framework_backend" else name.replace("_", " ").replace("bytes", "size")
+
+
 def _amount(of: str, value: float) -> str:
     """A value of that left side or column, with its unit."""
     return f"{value / 1e6:,.4f} MB" if of in VOLUMES else digits(value)

@@ -55,6 +55,7 @@ const unpack = async (element) => {
   const bytes = Uint8Array.from(atob(element.textContent), (letter) => letter.charCodeAt(0));
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'))).json();
 };
+const vega = unpack(document.getElementById('vega')).then((program) => { (0, eval)(program); });
 
 // The chart, so many pixels narrower: texts keep their size, only what is between them shrinks.
 const narrowed = (spec, excess) => {
@@ -102,6 +103,11 @@ const draw = async (panel) => {
     panel.result.finalize();
     panel.result = await vegaEmbed(target, set(fitting), options);
   }
+  // groups without a mark, and the brush, have no name to be read out
+  for (const group of target.querySelectorAll('[role="graphics-symbol"]:not([aria-label])')) {
+    group.removeAttribute('role');
+    group.removeAttribute('aria-roledescription');
+  }
   panel.element.classList.add('drawn');
   panel.element.classList.toggle('high', target.querySelector('svg').getBoundingClientRect().height > 480); // in print
 };
@@ -133,10 +139,11 @@ class FigureView {
   }
 
   async load() {
-    const {panels: found, first, runs} = await unpack(document.getElementById('spec-' + this.name));
+    await vega;
+    const {panels: found, first, runs, lead} = await unpack(document.getElementById('spec-' + this.name));
     this.first = first;
     this.runs = runs;
-    const place = new Map(runIds.map((run, number) => [run, number]));
+    const place = new Map([lead, ...runIds].map((run, number) => [run, number]).reverse()); // the first place of the lead
     this.panels = found.map((one) => ({...one, name: this.name, figure: this, element: null}));
     this.panels.sort((a, b) => (place.get(a.run) ?? 0) - (place.get(b.run) ?? 0));
     this.ofRuns = found.some((one) => place.has(one.run));
@@ -236,13 +243,24 @@ const holdLoading = () => {
 };
 holdLoading();
 
-// Tables: sorted by a click on a column's title, filtered by words, and by the chosen runs.
+// Tables: sorted by a click on a column's title, filtered by words, and by the chosen runs. A long one has its first
+// rows as elements, and the others when a reader asks for them.
 class TableView {
   constructor(element) {
+    this.titles = [...element.querySelectorAll('th')];
     this.body = element.querySelector('tbody');
-    this.rows = [...this.body.rows];
+    this.rows = [...this.body.rows].map((made) => ({
+      made, run: made.dataset.run, cells: [...made.cells].map((cell) => cell.textContent),
+      values: [...made.cells].map((cell) => cell.dataset.value)}));
     this.words = '';
-    [...element.querySelectorAll('th')].forEach((title, place) => {
+    const packed = document.getElementById(element.id.replace('table-', 'rows-'));
+    this.limit = packed ? this.rows.length : Infinity;
+    this.line = packed && packed.nextElementSibling;
+    this.ready = packed ? unpack(packed).then((later) => {
+      this.rows.push(...later.map(([cells, values, run]) => ({cells, values, run})));
+      this.show();
+    }) : Promise.resolve();
+    this.titles.forEach((title, place) => {
       title.append(make('button', {type: 'button', className: 'sort', ariaLabel: 'Sort by ' + title.textContent}));
       title.addEventListener('click', () => this.sort(title, place));
     });
@@ -257,24 +275,35 @@ class TableView {
     const up = title.getAttribute('aria-sort') !== 'ascending';
     for (const other of title.parentNode.cells) other.removeAttribute('aria-sort');
     title.setAttribute('aria-sort', up ? 'ascending' : 'descending');
-    const key = (row) => {
-      const cell = row.cells[place];
-      if (!title.classList.contains('number')) return cell.textContent;
-      return cell.dataset.value === undefined ? parseFloat(cell.textContent.replaceAll(',', '')) : Number(cell.dataset.value);
+    const key = ({cells, values}) => {
+      if (!title.classList.contains('number')) return cells[place];
+      return Number(values[place] ?? parseFloat(cells[place].replaceAll(',', '')));
     };
     const missing = (value) => value === '–' || Number.isNaN(value); // comes last, both ways
     const order = (a, b) => (missing(a) || missing(b) ? missing(a) - missing(b)
       : (up ? 1 : -1) * (typeof a === 'number' ? a - b : a.localeCompare(b, undefined, {numeric: true})));
     this.rows.sort((a, b) => order(key(a), key(b)));
-    this.body.append(...this.rows);
+    this.show();
   }
 
   show() {
-    for (const row of this.rows) {
-      const run = row.dataset.run;
-      row.hidden = !row.textContent.toLowerCase().includes(this.words)
-        || (chosen !== null && run !== undefined && !chosen.includes(run));
+    const matching = this.rows.filter(({cells, run}) => cells.join(' ').toLowerCase().includes(this.words)
+      && (chosen === null || !run || chosen.includes(run)));
+    this.body.replaceChildren(...matching.slice(0, this.limit).map((row) => (row.made ??= this.element(row))));
+    if (!this.line) return;
+    const left = matching.length - this.body.rows.length;
+    this.line.replaceChildren();
+    if (left > 0) {
+      const all = make('button', {type: 'button', textContent: 'Show all'});
+      all.addEventListener('click', () => { this.limit = Infinity; this.show(); });
+      this.line.append(`${this.body.rows.length} of ${matching.length} rows are here. `, all);
     }
+  }
+
+  element({cells, run}) {
+    const row = make('tr', {}, ...cells.map((cell, place) => make('td', {className: this.titles[place].className}, cell)));
+    if (run) row.dataset.run = run;
+    return row;
   }
 }
 const tables = [...document.querySelectorAll('.table')].map((element) => new TableView(element));

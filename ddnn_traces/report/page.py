@@ -21,7 +21,7 @@ from ddnn_traces.regression import sentences
 from ddnn_traces.report.chapters import drivers, host_pairs, steps, summary, time, trust, volume
 from ddnn_traces.report.charts import style
 from ddnn_traces.report.charts.style import CHARTS
-from ddnn_traces.report.section import Chapter, Figure, Results, Section
+from ddnn_traces.report.section import ROWS_AS_ELEMENTS, Chapter, Figure, Results, Section
 from ddnn_traces.store.whole_files import make_folders, whole_file, whole_files
 from ddnn_traces.text import for_xml
 from ddnn_traces.version import __version__
@@ -34,6 +34,8 @@ CHAPTERS = (
     summary.chapter, host_pairs.chapter, volume.chapter, time.chapter, steps.chapter, drivers.chapter, trust.chapter,
     trust.appendix,
 )  # fmt: skip
+#: What a reader asks first: what makes a job slow, what drives its volume, who sends to whom, can it be trusted.
+FIRST = ("Delays", "Drivers", "Pattern", "Captures")
 _HERE = Path(__file__).parent
 
 
@@ -59,9 +61,10 @@ class Report:
 
     @property
     def findings(self) -> list[Section]:
-        """The sections whose headlines belong on the first screen, what makes a job slow before all others."""
+        """The sections whose headlines belong on the first screen: those of FIRST, in that order, then all others."""
         found = [section for section in self.sections if section.finding]
-        return sorted(found, key=lambda section: section.finding != "Delays")
+        place = {finding: number for number, finding in enumerate(FIRST)}
+        return sorted(found, key=lambda section: place.get(section.finding, len(place)))
 
     @property
     def figures(self) -> list[Figure]:
@@ -79,7 +82,10 @@ class Report:
     def html(self) -> str:
         """The page, which loads nothing."""
         script = Markup((_HERE / "page.js").read_text(encoding="utf-8"))  # noqa: S704
-        return _render("page.html", report=self, queries=self._queries(), packed=_packed, script=script, vega=_vega())
+        return _render(
+            "page.html", report=self, queries=self._queries(), charts=_charts, packed=_packed, most=ROWS_AS_ELEMENTS,
+            script=script, vega=_vega_program(),
+        )  # fmt: skip
 
     def write_charts(self, folder: Path, said: Callable[[str], None] = lambda _: None) -> None:
         """Write every chart as SVG and PNG; files of charts that the report does not have are removed.
@@ -150,13 +156,13 @@ def write(
     return out
 
 
-def _packed(figure: Figure) -> str:
-    """The charts of a figure as compressed JSON: those of many runs are much alike."""
+def _charts(figure: Figure) -> dict[str, Any]:
     panels = [{"run": run_id, "spec": spec} for run_id, spec in figure.panels]
-    return _compressed({"panels": panels, "first": figure.first, "runs": figure.runs})
+    return {"panels": panels, "first": figure.first, "runs": figure.runs, "lead": figure.lead}
 
 
-def _compressed(content: Any) -> str:
+def _packed(content: Any) -> str:
+    """Compressed JSON: charts of many runs, and rows of tables, are much alike."""
     document = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return base64.b64encode(gzip.compress(document.encode(), mtime=0)).decode()
 
@@ -174,13 +180,17 @@ def chart_page(figure: Figure) -> str:
 def explorer_page(title: str, note: str, runs: list[dict[str, Any]]) -> str:
     """The page of `explore --export`, which loads nothing. runs: as of explore.static."""
     script = Markup((_HERE / "explorer.js").read_text(encoding="utf-8"))  # noqa: S704
-    return _render("explorer.html", title=title, note=note, packed=_compressed(runs), script=script, vega=_vega())
+    return _render("explorer.html", title=title, note=note, packed=_packed(runs), script=script, vega=_vega())
+
+
+def _vega_program() -> str:
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return bundle
 
 
 def _vega() -> Markup:
     """Vega's programs, for a script element, which must not end early."""
-    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    return Markup(bundle.replace("</script", "<\\/script"))  # noqa: S704
+    return Markup(_vega_program().replace("</script", "<\\/script"))  # noqa: S704
 
 
 def _render(template: str, **values: Any) -> str:
@@ -189,8 +199,18 @@ def _render(template: str, **values: Any) -> str:
         loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, finalize=lambda value: for_xml(value) if type(value) is str else value,
     )  # fmt: skip
+    environment.filters["code"] = _with_code
     css = Markup((_HERE / "page.css").read_text(encoding="utf-8"))  # noqa: S704, the project's own
     return environment.get_template(template).render(css=css, version=__version__, **values)
+
+
+def _with_code(text: str) -> Markup:
+    """A text in which what stands between backticks is code."""
+    parts = str(for_xml(text)).split("`")
+    if len(parts) % 2 == 0:  # one without its other
+        return Markup.escape("`".join(parts))
+    code = Markup("<code>{}</code>")
+    return Markup("").join(code.format(part) if number % 2 else part for number, part in enumerate(parts))
 
 
 def regression_page(fit: Regression, verbose: bool = False) -> str:

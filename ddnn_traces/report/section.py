@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Rows of a table at most, so that the page of any dataset stays readable and below 15 MB.
 TABLE_ROWS = 1000
+#: Rows of a table that the page has as elements; a browser makes the others when a reader asks for them.
+ROWS_AS_ELEMENTS = 25
 #: Runs of a chart with a row a run that are drawn until a reader chooses others.
 ROWS_AT_FIRST = 40
 #: Runs with a panel each that a file of a chart has.
@@ -126,7 +128,7 @@ class Figure:
 
     runs, first: all runs of a chart with rows of many, and those that are drawn until a reader chooses others. order:
     all runs of the dataset, in the order in which they enter a figure. parts: what is not drawn of all that could be,
-    a sentence each, which the caption has too. noun: what a panel is of.
+    a sentence each, which the caption has too. noun: what a panel is of. lead: the run whose panel comes first.
     """
 
     name: str
@@ -138,6 +140,7 @@ class Figure:
     order: Sequence[str] = ()
     parts: Sequence[str] = ()
     noun: str = "run"
+    lead: str = ""
 
     @property
     def panels(self) -> list[tuple[str | None, dict[str, Any]]]:
@@ -146,8 +149,8 @@ class Figure:
 
     @cached_property
     def first_panel(self) -> Figure:
-        """The figure of the first panel alone, where each is of a run and there are several; else this figure."""
-        (run, spec), *others = self.panels
+        """The figure of the lead's or the first panel alone, where each is of a run; else, or where it is one, this."""
+        (run, spec), *others = sorted(self.panels, key=lambda panel: panel[0] != self.lead)
         return replace(self, spec=spec) if run is not None and others else self
 
     def drawn(self) -> dict[str, bytes]:
@@ -202,6 +205,13 @@ class Table:
     sources: Sequence[Source]
     values: Sequence[Sequence[float | None]] = ()
     runs: Sequence[str] = ()
+
+    @property
+    def later(self) -> list[tuple[Sequence[str], Sequence[float | None], str | None]]:
+        """The rows after the first ROWS_AS_ELEMENTS, each with its values and its run."""
+        values = self.values or [()] * len(self.rows)
+        runs: Sequence[str | None] = self.runs or [None] * len(self.rows)
+        return list(zip(self.rows, values, runs, strict=True))[ROWS_AS_ELEMENTS:]
 
 
 @dataclass(frozen=True)
@@ -276,12 +286,13 @@ class Section:
     def figure(
         self, chart: Callable[..., alt.TopLevelMixin], frame: pl.DataFrame, caption: str, *sources: Source,
         others: Sequence[Any] = (), most: int | None = None, parts: Sequence[str] = (), noun: str = "run",
+        lead: str = "",
     ) -> None:  # fmt: skip
         """Add the chart that a function of charts/ draws; the function's name is the figure's.
 
         sources: where they are not the section's. others: further arguments of the function. most: of a chart with
         rows of many runs, how many the page draws at first. parts: results of part(). noun: what a panel is of, where
-        panels are of one thing each.
+        panels are of one thing each. lead: the run whose panel comes first.
         """
         sources = sources or (self.source,)
         parts = [sentence for sentence in parts if sentence]
@@ -295,7 +306,9 @@ class Section:
             runs = [run for run in self.results.runs if run in there]
             spec = choosable(spec, runs[:most])
         first, order = runs[:most], self.results.runs
-        self.figures.append(Figure(chart.__name__, spec, caption, sources, runs, first, order, parts, noun))
+        self.figures.append(
+            Figure(chart.__name__, spec, caption, sources, runs, first, order, parts, noun, for_xml(lead))
+        )
 
     def part(
         self, shown: pl.DataFrame | int, total: pl.DataFrame | int, noun: str = "run",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 from regression_runs import as_paper, fit, missing_facts, noisy_runs
 from scipy import stats
 
 from ddnn_traces.regression import Regression, sentences
+from ddnn_traces.regression.results import TermVerdict, p_text
 
 
 def section(result: Regression, heading: str) -> list[str]:
@@ -107,3 +110,28 @@ def test_the_table_has_the_error_that_made_the_interval(errors: str, shown: tupl
     assert slope.ci_high is not None and slope.std_error is not None
     t = float(stats.t.ppf(0.975, slope.df))
     assert slope.ci_high - slope.estimate == pytest.approx(t * slope.std_error, rel=1e-9)
+
+
+def test_drivers_in_plain_words() -> None:
+    """Each term once, under what its verdict says; with the unit and n."""
+    result = fit(noisy_runs())
+    text = sentences.drivers(result)
+    assert text.endswith(f"(ordinary least squares over {sentences.units(result)}).")
+    slope = next(c for c in result.coefficients if c.name == "model_bytes")
+    assert text.startswith(f"An increase of 1 MB in model size goes with {slope.estimate:.4g} MB [")
+    p_values = {test.term: test.p_value for test in result.tests}
+    for term, name in {"C(framework_backend)": "framework and backend", "C(batch_size)": "batch size"}.items():
+        verdict = next(verdict for verdict in result.verdicts if verdict.term == term)
+        start = {True: "has an effect: ", False: "no effect is seen of: "}[verdict.significant]
+        assert name in text.partition(start)[2].partition(";")[0]
+        assert f"{name} ({p_text(p_values[term])})" in text
+
+
+def test_what_cannot_be_told_is_not_called_without_effect() -> None:
+    unknown = TermVerdict("C(topology)", True, None, "not established: ...", depends_on=("loss_pct",))
+    result = replace(
+        fit(noisy_runs()), verdicts=(unknown, TermVerdict("np.log(x_bytes)", False, None, "cannot be ..."))
+    )
+    assert sentences.drivers(result).partition(" (ordinary")[0] == (
+        "Cannot be told: topology (it depends on whether loss_pct counts), x size (cannot be estimated)"
+    )

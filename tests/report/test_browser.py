@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import subprocess
+from importlib import resources
 from pathlib import Path
 
+import axe_core_python
 import pytest
 from tools import needs_tool, probe
 
@@ -112,3 +114,15 @@ def test_the_index_is_folded_where_the_page_is_narrow(written: Path, width: int,
     index = "return {open: document.getElementById('index').open, wide: document.body.scrollWidth <= innerWidth};"
     found = probe(written, tmp_path, index, f"--window-size={width},900")
     assert found == {"open": is_open, "wide": True}
+
+
+@pytest.mark.parametrize("colours", [LIGHT, DARK])
+def test_axe_core_finds_nothing(written: Path, colours: str, tmp_path: Path) -> None:
+    """Names, roles, order of headings and contrast, for readers with a keyboard or a screen reader."""
+    axe = resources.files(axe_core_python).joinpath("axe.min.js").read_text(encoding="utf-8")
+    ask = "const {violations, passes} = await axe.run(document, {resultTypes: ['violations', 'passes']});"
+    answer = """return {passed: passes.length,
+        violations: violations.map((one) => [one.id, one.nodes.map((node) => node.html)])};"""
+    found = probe(written, tmp_path, f"{axe}\n{ask}\n{answer}", colours)
+    assert found["violations"] == []
+    assert found["passed"] > 20

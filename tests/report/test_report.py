@@ -11,6 +11,7 @@ import shlex
 import shutil
 import struct
 import xml.etree.ElementTree as ET
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,9 +25,10 @@ import ddnn_traces
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query import catalogue
 from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.regression import sentences
 from ddnn_traces.report import page as writer
 from ddnn_traces.report.chapters import host_pairs, time, trust
-from ddnn_traces.report.section import NO_FLOWS, PNG_SCALE, Results, Source
+from ddnn_traces.report.section import NO_FLOWS, PNG_SCALE, ROWS_AS_ELEMENTS, Results, Source, Table
 from ddnn_traces.text import for_xml
 
 LOADING = {"src", "href", "srcset", "data", "action", "poster", "background", "xlink:href"}
@@ -94,7 +96,7 @@ def test_nothing_is_loaded_from_elsewhere(written: Path) -> None:
 def test_every_section_has_a_headline_or_is_named_as_missing(written: Path) -> None:
     text = written.read_text(encoding="utf-8")
     headlines = re.findall(r'<p class="headline">(.*?)</p>', text)
-    first, lacking = 1, re.findall(r"<b>(.*?)</b>", text[text.index('id="missing"') : text.index('id="queries"')])
+    first, lacking = 2, re.findall(r"<b>(.*?)</b>", text[text.index('id="missing"') : text.index('id="queries"')])
     assert len(headlines) + first == text.count("<section ") == writer.SECTIONS - len(lacking)
     assert all(len(headline) > 15 and headline.endswith(".") for headline in headlines)
     assert [headline for headline in headlines if re.search(r"\b((?:\w+ ){2,4})\1", headline)] == []  # no words twice
@@ -106,10 +108,43 @@ def test_findings_stand_on_the_first_screen(written: Path) -> None:
     summary = text[text.index('id="summary"') : text.index('id="chooser"')]
     found = re.findall(r'<dt><a href="#([\w-]+)">(.*?)</a></dt><dd>(.*?)</dd>', summary)
     assert [name for _, name, _ in found] == [
-        "Delays", "Throughput", "Pattern", "Jobs", "Volume", "Communication", "Slowest worker", "Captures",
+        "Delays", "Drivers", "Pattern", "Captures", "Throughput", "Jobs", "Volume", "Communication", "Slowest worker",
     ]  # fmt: skip
     assert all(re.search(r"\d", sentence) or name == "Captures" for _, name, sentence in found), "each with its number"
-    assert text.index("figure-run_throughput") < text.index("<h2>")
+    assert text.index("figure-volume_by_law") < text.index("figure-run_throughput") < text.index("<h2>")
+
+
+def test_counts_of_one_subject_agree_everywhere_on_the_page(dataset: Dataset, written: Path) -> None:
+    """Numbers of runs, and of runs of a topology: in sentences, the table of topologies, the comparison of rings."""
+    page = Page(written)
+    text = " ".join(page.text.split())
+    runs = len(dataset.run_ids)
+    assert set(re.findall(r"median of ([\d,]+) runs", text)) <= {str(number) for number in range(1, runs + 1)}
+    assert set(re.findall(r"of all ([\d,]+) runs|all ([\d,]+): a name", text)) <= {("", str(runs)), (str(runs), "")}
+    (shown,) = set(re.findall(r"The traffic of 4 runs shows: ([^.]*?);? confidence", text))
+    kinds = {name: int(number) for number, name in re.findall(r"(\d+) ([a-z ]+)(?=;|$)", shown)}
+    rows = rows_of(written, "table-topology-1")
+    assert sum(kinds.values()) == len(rows) == runs
+    assert kinds == Counter(row["topology"] for row in rows)
+    assert Counter(row["topology (inferred)"] for row in rows_of(written, "table-rings-1")) == kinds
+
+
+def rows_of(page: Path, table: str) -> list[dict[str, str]]:
+    """The rows of a table that has all of them as elements, by column."""
+    text = page.read_text(encoding="utf-8")
+    start = text.index(f'id="{table}"')
+    found = text[start : text.index("</table>", start)]
+    titles = [html.unescape(title) for title in re.findall(r"<th [^>]*>(.*?)</th>", found)]
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr[^>]*>(.*?)</tr>", found)]
+    return [dict(zip(titles, map(html.unescape, row), strict=True)) for row in rows if row]
+
+
+def test_the_rows_of_a_long_table_are_all_in_the_page(written: Path) -> None:
+    rows = [(str(number), "a") for number in range(60)]
+    table = Table("", ("x", "y"), rows, ("x",), (), [(float(number), None) for number in range(60)], ["r"] * 60)
+    assert [cells for cells, _, _ in table.later] == rows[ROWS_AS_ELEMENTS:]
+    assert table.later[0][1:] == ((float(ROWS_AS_ELEMENTS), None), "r")
+    assert Table("", ("x",), [("1",)], (), ()).later == []
 
 
 def test_sections_are_by_question_with_the_papers_figures_as_references(written: Path) -> None:
@@ -252,6 +287,7 @@ def test_the_numbers_are_the_queries(dataset: Dataset, written: Path) -> None:
     assert regression.coefficients
     for verdict in regression.verdicts:
         assert verdict.sentence in text
+    assert sentences.drivers(regression) in text
     assert regression.notes
     for note in regression.notes:
         assert note in text
@@ -268,6 +304,7 @@ def test_all_runs_can_be_chosen_and_hosts_that_are_left_out_are_counted(
     monkeypatch.setattr(writer, "CHAPTERS", (host_pairs.chapter, time.chapter))
     monkeypatch.setattr(host_pairs, "MOST_HOSTS", 2)
     monkeypatch.setattr(time, "TIMELINE_FLOWS", 3)
+    monkeypatch.setattr(time, "FEWEST_FLOWS", 3)
     monkeypatch.setattr(time, "ROWS_AT_FIRST", 1)
     monkeypatch.setitem(host_pairs.PAIR_VOLUME.params, "hosts", 2)
     monkeypatch.setitem(time.TIMELINE.params, "flows", 3)

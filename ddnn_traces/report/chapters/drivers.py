@@ -35,24 +35,14 @@ chapter = Chapter("drivers", "What drives volume and time")
 @chapter.section("step-volume", "Volume of a step and model size", _SOURCE, reference="zerwas, section VI")
 def step_volume(section: Section, frame: pl.DataFrame) -> None:
     fit = section.results.fit
-    attributes = frame.select("run_id", "framework_backend", "topology", "workers", "law_factor")
-    reasons = sorted({run.reason for run in fit.excluded})
-    why = f" ({'; '.join(reasons[:3])})" if reasons else ""
-    shown = section.need(
-        fit.points.drop_nulls(["step_bytes", "size_bytes"]).join(
-            attributes, on="run_id", how="left", maintain_order="left"
-        ),
-        f"No run has both a volume for each step and a model size{why}. {_HOW_TO_FIT}",
-    )
-    ratio = shown["step_bytes"] / shown["size_bytes"]
-    smallest, largest = (f"{number_of(value):.3g}" for value in (ratio.min(), ratio.max()))
-    between = smallest if smallest == largest else f"between {smallest} and {largest}"
+    shown = volumes(section, frame)
+    ratio = span(shown["step_bytes"] / shown["size_bytes"])
     slope = "".join(
         f"; {verdict.sentence.removeprefix('significant: ')}"
         for verdict in fit.verdicts
         if fit.size_column in (verdict.term, verdict.term.removeprefix("np.log(").removesuffix(")"))
     )
-    section.headline = f"A step transmits {between} times the model's size{slope}. {fit.synthetic or ''}".rstrip()
+    section.headline = f"A step transmits {ratio} times the model's size{slope}. {fit.synthetic or ''}".rstrip()
     caption = (
         "Mean volume of a training step against model size. A mark is the runs of a framework whose collectives send "
         "the same by law; the number beside marks is that of the runs there; black: fitted; dashed: payload by law."
@@ -63,7 +53,26 @@ def step_volume(section: Section, frame: pl.DataFrame) -> None:
     section.figure(regression.step_volume_runs, shown, caption, most=ROWS_AT_FIRST, parts=parts)
 
 
-@chapter.section("regression", "Attributes that explain the volume of a step", _SOURCE, reference="zerwas, section VI")
+def volumes(section: Section, frame: pl.DataFrame) -> pl.DataFrame:
+    """The points of the fit that have a volume of a step and a model size, with the attributes of their runs."""
+    fit = section.results.fit
+    attributes = frame.select("run_id", "framework_backend", "topology", "workers", "law_factor")
+    reasons = sorted({run.reason for run in fit.excluded})
+    why = f" ({'; '.join(reasons[:3])})" if reasons else ""
+    points = fit.points.drop_nulls(["step_bytes", "size_bytes"])
+    return section.need(
+        points.join(attributes, on="run_id", how="left", maintain_order="left"),
+        f"No run has both a volume for each step and a model size{why}. {_HOW_TO_FIT}",
+    )
+
+
+@chapter.section(
+    "regression",
+    "Attributes that explain the volume of a step",
+    _SOURCE,
+    reference="zerwas, section VI",
+    finding="Drivers",
+)
 def drivers(section: Section, frame: pl.DataFrame) -> None:
     fit = section.results.fit
     excluded = [f"{run.run_id} is not in the fit: {run.reason}" for run in fit.excluded[:EXCLUDED]]
@@ -72,13 +81,10 @@ def drivers(section: Section, frame: pl.DataFrame) -> None:
     notes = fit.notes
     if not fit.coefficients:
         section.end(f"{' '.join(notes[:1]) or 'Nothing is fitted.'} {_HOW_TO_FIT}")
-    correlation = f"; model size alone correlates with {fit.correlation:.3f}" if fit.correlation else ""
     without_size = " No run declares the size of its model (model_bytes in a run.toml), so it is not among them."
     section.headline = (
-        f"The attributes of the runs explain {percent(fit.r_squared or 0)} of the variance of the volume of a "
-        f"step over {sentences.units(fit)}{correlation}.{'' if fit.size_column else without_size} "
-        f"{fit.synthetic or ''}"
-    ).rstrip()
+        f"{sentences.drivers(fit)}{'' if fit.size_column else without_size} {fit.synthetic or ''}".rstrip()
+    )
     for chart, points, caption in residual_charts(fit):
         section.figure(chart, points, caption, others=[fit.left], parts=[section.part(points, frame)])
     section.tables = _fit_tables(fit)
@@ -271,7 +277,7 @@ def simulated(section: Section, frame: pl.DataFrame) -> None:
     rows = section.need(frame.filter(pl.col("source").is_in(["simulation", "ns3"])), _NO_RUNS)
     section.headline = (
         f"{counted(len(rows), 'simulated run')}: a step takes {span(rows['step_ms'])} ms; the busiest link transmits "
-        f"for {span(rows['utilization'])} of it (equation 5.2)."
+        f"for {span(rows['utilization'])} of the step (equation 5.2)."
     )
     if rows["bandwidth_mbit"].n_unique() > 1:
         caption = "A point is a simulated run, a line its job and the order of its exchanges."

@@ -6,7 +6,7 @@ import polars as pl
 
 from ddnn_traces.report.charts import topology as drawing
 from ddnn_traces.report.charts import wire, zerwas
-from ddnn_traces.report.number_text import count, counts, number_of, percent, span, words, yes_no
+from ddnn_traces.report.number_text import count, counts, number_of, percent, span, typical, words, yes_no
 from ddnn_traces.report.section import NO_FLOWS, NO_JOB, Chapter, Column, Section, Source, numbers, texts
 from ddnn_traces.text import counted
 
@@ -28,8 +28,8 @@ chapter = Chapter("hosts", "Who talks to whom")
 def topology(section: Section, frame: pl.DataFrame) -> None:
     if not section.results.runs:
         section.end(NO_FLOWS)
-    sure = frame.filter(pl.col("topology") != "unknown")["confidence"].drop_nulls()
-    confidence = f"; confidence {span(sure, percent)}" if len(sure) else ""
+    sure = frame.filter(pl.col("topology") != "unknown").drop_nulls("confidence")
+    confidence = f"; confidence {typical(sure, 'confidence', percent)}" if sure.height else ""
     section.headline = f"The traffic of {_shapes(frame)}{confidence}."
     columns = [
         texts("run", "run_id"), texts("topology", "topology", words), numbers("confidence", "confidence", percent),
@@ -175,14 +175,12 @@ def rings(section: Section, frame: pl.DataFrame) -> None:
         "the same direction where that is declared; topologies that send the same agree."
     )
     section.table(frame, columns, caption)
-    found = int(frame["is_ring"].sum())
     declared = section.need(
         frame.drop_nulls("agrees"),
-        "No run has a declared topology that can be compared; the heaviest pairs of hosts form a ring in "
-        f"{found:,} of {counted(frame.height, 'run')}. Declare topology and the hosts' ring_position in a run.toml to "
-        "compare them.",
+        "No run has a declared topology that can be compared. Declare topology and the hosts' ring_position in a "
+        "run.toml to compare them.",
     )
     section.headline = (
         f"The inferred topology is the declared one in {declared['agrees'].sum()} of {counted(declared.height, 'run')} "
-        f"that can be compared; the heaviest pairs of hosts form a ring in {counted(found, 'run')}."
+        "that can be compared."
     )

@@ -8,7 +8,7 @@ import polars as pl
 
 from ddnn_traces.report.chapters.volume import NO_SERVER, no_phases
 from ddnn_traces.report.charts import farhat, gao, wire
-from ddnn_traces.report.number_text import count, digits, number_of, percent, rate, size, span, words, yes_no
+from ddnn_traces.report.number_text import count, digits, number_of, percent, rate, size, span, typical, words, yes_no
 from ddnn_traces.report.section import (
     NO_FLOWS,
     NO_JOB,
@@ -24,7 +24,7 @@ from ddnn_traces.report.section import (
 from ddnn_traces.text import counted
 
 # of a run
-ITERATIONS, ITERATION_WINDOWS = 5, 1000
+ITERATIONS, ITERATION_WINDOWS = 5, 600
 CDF_POINTS = 40
 BANDWIDTH_STEPS = 100
 _EXCERPT = {"step_count": ITERATIONS}
@@ -157,16 +157,16 @@ def overlap(section: Section, frame: pl.DataFrame) -> None:
         "the share of bytes during its computation needs the program's own intervals (phases-worker-N.csv next to "
         "the captures)"
         if known.is_empty()
-        else f"{span(known['overlap_share'], percent)} of its bytes are sent or received during its computation, by "
-        f"the intervals of {counted(known['run_id'].n_unique(), 'run')}"
+        else f"{typical(known, 'overlap_share', percent)} of its bytes are sent or received during its computation, "
+        "by the program's intervals"
     )
-    on_wire = _typical(frame["wire_share_of_step"].drop_nulls())
+    on_wire = typical(frame, "wire_share_of_step", percent)
     logged = frame.drop_nulls("logged_communicate_share")
     by_log = (
         "No program logs when it communicates"
         if logged.is_empty()
-        else f"By the programs' logs a host communicates in {_typical(logged['logged_communicate_share'])} of a "
-        f"step ({counted(logged['run_id'].n_unique(), 'run')})"
+        else f"By the programs' logs a host communicates in {typical(logged, 'logged_communicate_share', percent)} of "
+        "a step"
     )
     unseen = int((frame["steps"] - frame["captured_steps"]).sum())
     left_out = f" (without {counted(unseen, 'step')} of a host that no capture covers)" if unseen else ""
@@ -180,11 +180,6 @@ def overlap(section: Section, frame: pl.DataFrame) -> None:
     section.figure(wire.overlap_shares, drawable, caption, parts=[section.part(drawable, frame)])
 
 
-def _typical(shares: pl.Series) -> str:
-    """The median share, and the smallest and the largest."""
-    return f"{percent(number_of(shares.median()))} (median; {span(shares, percent)})"
-
-
 @chapter.section("stragglers", "Stragglers and their cost", Source("straggler_summary"), finding="Slowest worker")
 def stragglers(section: Section, frame: pl.DataFrame) -> None:
     runs = frame["run_id"].n_unique()
@@ -193,8 +188,8 @@ def stragglers(section: Section, frame: pl.DataFrame) -> None:
         f"In none of {counted(runs, 'run')} do logs show that workers wait for each other: this needs a "
         "train_history-worker-N.log of several workers.",
     )
-    costs = waiting.unique("run_id", maintain_order=True)["run_cost_share"].drop_nulls()
-    cost = f", which costs {span(costs, percent)} of a run's time" if len(costs) else ""
+    costs = waiting.drop_nulls("run_cost_share")
+    cost = f", which costs {typical(costs, 'run_cost_share', percent)} of a run's time" if costs.height else ""
     section.headline = (
         f"In {waiting['run_id'].n_unique()} of {counted(runs, 'run')} workers wait for the last to start{cost}; "
         f"{_most_often(waiting)}."

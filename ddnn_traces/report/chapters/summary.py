@@ -6,15 +6,16 @@ from datetime import UTC, datetime
 
 import polars as pl
 
-from ddnn_traces.report.charts import wire
-from ddnn_traces.report.number_text import number_of, percent, rate, size, span
+from ddnn_traces.report.chapters import drivers
+from ddnn_traces.report.charts import regression, wire
+from ddnn_traces.report.number_text import number_of, percent, rate, size, typical
 from ddnn_traces.report.section import NO_FLOWS, Chapter, Results, Section, Source
 from ddnn_traces.text import counted
 
 #: Rows of the chart of all runs together, about; windows and pairs of a run, at most and at least.
-ROWS = 150_000
-MOST_WINDOWS, LEAST_WINDOWS = 300, 60
-PAIRS = 8
+ROWS = 60_000
+MOST_WINDOWS, LEAST_WINDOWS = 300, 48
+PAIRS, FEW_PAIRS = 8, 4
 
 chapter = Chapter("summary", "Summary")
 
@@ -42,6 +43,17 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"
 
 
+@chapter.section("law", "Volume of a step by workers, and by law", Source("run_step_volume"))
+def law(section: Section, frame: pl.DataFrame) -> None:
+    shown = drivers.volumes(section, frame).drop_nulls(["workers", "law_factor"])
+    section.need(shown, "No run has a number of workers and a topology with a law of its volume (run.toml).")
+    caption = (
+        "Median of the runs of a topology and number of workers, on the cable, over model_bytes; headers and other "
+        "traffic put a mark above its law. Runs that the fit leaves out are not drawn."
+    )
+    section.figure(regression.volume_by_law, shown, caption, parts=[section.part(shown, frame)])
+
+
 @chapter.section(
     "throughput",
     "Throughput of the whole run",
@@ -52,24 +64,36 @@ def _duration(seconds: float) -> str:
 )
 def throughput(section: Section, _: pl.DataFrame) -> None:
     windows = section.results.each(ROWS // (PAIRS + 1), MOST_WINDOWS, LEAST_WINDOWS)
-    source = Source("run_throughput", {"windows": windows, "pairs": PAIRS})
+    pairs = PAIRS if windows > LEAST_WINDOWS else FEW_PAIRS
+    source = Source("run_throughput", {"windows": windows, "pairs": pairs})
     frame = section.rows(source, NO_FLOWS)
     runs = frame.group_by("run_id", "since_start_s", "window_s").agg(pl.col("gbit_per_s").sum())
     runs = runs.group_by("run_id").agg(pl.col("gbit_per_s").max(), pl.col("window_s").first())
     peak = runs.sort("gbit_per_s", "run_id", descending=[True, False]).row(0, named=True)
     where = "" if runs.height == 1 else f", in {peak['run_id']}"
-    means = section.rows(Source("total_throughput"))["gbit_per_s"].drop_nulls()
-    mean = f"{span(means, rate)} on average, and " if len(means) else ""
+    means = section.rows(Source("total_throughput")).drop_nulls("gbit_per_s")
+    mean = f"{typical(means, 'gbit_per_s', rate)} on average, and " if means.height else ""
     section.headline = (
         f"All hosts of {'the' if runs.height == 1 else 'a'} run together transmit {mean}at most "
         f"{rate(peak['gbit_per_s'])} over {peak['window_s'] * 1e3:g} ms{where}{_sent_again(frame)}."
     )
     caption = (
-        "All pairs of hosts upon each other, in windows of 1, 2 or 5 times a power of ten. Red: windows in which "
-        "payload was sent again. Drag over the grey strip to enlarge a range, double-click it for the whole run; click "
-        f"a pair in the legend to see it alone. Of a run the {PAIRS} pairs that send most are drawn apart."
+        "All pairs of hosts upon each other, in windows of 1, 2 or 5 times a power of ten; at first the training. Red: "
+        "windows in which payload was sent again. Drag over the grey strip to enlarge a range, double-click it for the "
+        f"whole run; click a pair in the legend to see it alone. Of a run the {pairs} pairs that send most are drawn "
+        "apart. The first run is the one of median throughput among those with a log and, if there are any, with "
+        "three hosts or more."
     )
-    section.figure(wire.run_throughput, frame, caption, source)
+    section.figure(wire.run_throughput, frame, caption, source, lead=_representative(section, means))
+
+
+def _representative(section: Section, means: pl.DataFrame) -> str:
+    """The run of median throughput among those with steps and with three hosts or more, as far as there are such."""
+    runs = means.join(section.rows(Source("run_overview")).select("run_id", "hosts", "steps"), on="run_id")
+    for wanted in (pl.col("steps") > 0, pl.col("hosts") > 2):
+        runs = runs.filter(wanted) if runs.filter(wanted).height else runs
+    runs = runs.sort("gbit_per_s", "run_id")
+    return "" if runs.is_empty() else str(runs["run_id"][(runs.height - 1) // 2])
 
 
 def _sent_again(frame: pl.DataFrame) -> str:

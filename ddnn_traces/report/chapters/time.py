@@ -10,7 +10,8 @@ from ddnn_traces.report.section import NO_FLOWS, ROWS_AT_FIRST, Chapter, Column,
 from ddnn_traces.text import counted
 
 # of a run
-TIMELINE_FLOWS = 30
+TIMELINE_FLOWS, FEWEST_FLOWS = 30, 6
+ROWS_OF_FLOWS = 1_200  # of all runs together
 BURST_PAIRS = 12
 TIMELINE = Source("flow_timeline", {"flows": TIMELINE_FLOWS})
 _BURSTS = Source("pair_burst", {"pairs": BURST_PAIRS})
@@ -47,11 +48,13 @@ def flow_timeline(section: Section, frame: pl.DataFrame) -> None:
     small = f", the median other flow in {other}" if not flows["is_large"].all() else ""
     section.headline = f"The median large flow sends in {large} of its run's windows{small}."
     flows_of = section.rows(Source("flow_counts")).join(frame, on="run_id", how="semi")["flows"]
+    most = section.results.each(ROWS_OF_FLOWS, TIMELINE_FLOWS, FEWEST_FLOWS)
+    frame, flows = (rows.filter(pl.col("flow_place") <= most) for rows in (frame, flows))
     caption = (
         "One row a flow, the largest on top. The more solid a bar, the more the flow sends in the window, as a "
         "share of the run's busiest flow and window. A window is 1, 2 or 5 times a power of ten, the shortest that "
         "makes at most 100 of the run; its length stands over each panel. Of a run at most the "
-        f"{TIMELINE_FLOWS} largest flows are drawn."
+        f"{most} largest flows are drawn."
     )
     parts = [section.part(flows.height, int(flows_of.sum()), "flow", query="five_tuples")]
     section.figure(zerwas.flow_timeline, frame, caption, parts=parts)
@@ -193,8 +196,8 @@ def _above_the_link(known: pl.DataFrame) -> list[str]:
     explained = above.filter(pl.col("peak_link_share") <= pl.col("most_link_share")).height
     return [
         f"In {above.height} of {counted(known['link_share'].count(), 'run')} with a declared rate, the busiest window "
-        f"is above that rate: up to {percent(number_of(above['peak_link_share'].max()))} of it. In {explained} of them "
-        "the declared burst of the shaper (burst_bytes) explains this: packets are captured as they leave it."
+        f"is above it: up to {percent(number_of(above['peak_link_share'].max()))} of the rate. In {explained} of these "
+        "runs the declared burst of the shaper (burst_bytes) explains this: packets are captured as they leave it.",
     ]
 
 

@@ -93,8 +93,8 @@ def flow_counts(section: Section, frame: pl.DataFrame) -> None:
     all_runs, frame = frame, section.need(frame.filter(pl.col("flows") > 0), NO_FLOWS)
     section.headline = (
         f"A run has {counts(frame['flows'], 'flow')}; 99% of its volume is in "
-        f"{counts(frame['large_flows'], 'large one')}. {counts(frame['acknowledgement_flows'], 'flow').capitalize()} "
-        f"only acknowledge large ones, and {counts(frame['side_flows'], 'flow')} carry something else."
+        f"{counts(frame['large_flows'], 'large flow')}. {counts(frame['acknowledgement_flows'], 'flow').capitalize()} "
+        f"carry acknowledgements of large flows alone, and {counts(frame['side_flows'], 'flow')} other traffic."
     )
     caption = (
         "Flows are directed five-tuples, so a TCP connection is two. Large flows are the fewest that carry 99% "
@@ -165,8 +165,8 @@ def transfers(section: Section, frame: pl.DataFrame) -> None:
         texts("run", "run_id"), texts("phase", "phase"), numbers("servers (n)", "servers", count),
         numbers("workers (w)", "workers", count), numbers("model (m)", "model_size_bytes", size),
         numbers("transfers (mean)", "transfers"), numbers("expected", "expected_transfers"),
-        numbers("of it", "transfers_ratio", percent), numbers("payload (mean)", "payload_bytes", size),
-        numbers("expected payload", "expected_bytes", size), numbers("of the expected", "payload_ratio", percent),
+        numbers("of those expected", "transfers_ratio", percent), numbers("payload (mean)", "payload_bytes", size),
+        numbers("expected payload", "expected_bytes", size), numbers("of what is expected", "payload_ratio", percent),
         numbers("on the wire", "wire_bytes", size),
     ]  # fmt: skip
     caption = "Of an iteration, along with the expected n·w transfers and m·w bytes of a phase."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import altair as alt
 import polars as pl
@@ -87,6 +88,50 @@ def step_volume_fit(frame: pl.DataFrame) -> alt.TopLevelMixin:
 
     groups = marks.sort("workers", maintain_order=True).group_by("workers", maintain_order=True)
     return alt.concat(*(panel(workers, rows) for (workers,), rows in groups), columns=2, spacing=26)
+
+
+@style.chart("Volume of a step, in model sizes, against the number of workers, with the law of each topology")
+def volume_by_law(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """Volume of a step as a multiple of the model's size, by workers: measured marks on the lines of the laws.
+
+    A mark is the runs of a number of workers whose topologies have one law, at their median. frame: as step_volume_fit;
+    rows without a law or workers are left out.
+    """
+    there = frame.drop_nulls(["workers", "law_factor"]).with_columns(
+        topology=pl.col("topology").str.replace_all("_", " "), models=pl.col("step_bytes") / pl.col("size_bytes")
+    )
+    names = pl.col("topology").unique().sort().str.join(", ")
+    marks = there.group_by("workers", "law_factor").agg(
+        pl.len().alias("runs"), names, pl.col("models").median(), least=pl.col("models").min(),
+        most=pl.col("models").max(),
+    )  # fmt: skip
+    marks = marks.with_columns(label=pl.format("{} ({})", "topology", "runs"))
+    least, most = (cast(int, marks["workers"].min()), cast(int, marks["workers"].max()))
+    workers = alt.Scale(domain=[least - 0.3, most + 0.6 * max(1, most - least)], nice=False)
+    x = alt.X(
+        "workers:Q",
+        title="workers (number)",
+        axis=alt.Axis(values=marks["workers"].unique().sort().to_list()),
+        scale=workers,
+    )
+    of_topology = there.group_by("topology", "workers").agg(pl.col("law_factor").median()).sort("topology", "workers")
+    laws = style.data_chart(of_topology).mark_line(color="#888", strokeDash=[4, 3], strokeWidth=1).encode(
+        x=x, y="law_factor:Q", detail="topology:N",
+        tooltip=style.tips(("topology:N", "topology"), ("law_factor:Q", "by law (model sizes)", ".4~g")),
+    )  # fmt: skip
+    base = style.data_chart(marks.sort("workers", "law_factor")).encode(
+        x=x, y=alt.Y("models:Q", title="volume of a step (model sizes)"),
+        tooltip=style.tips(
+            ("topology:N", "topologies"), ("workers:Q", "workers"), ("runs:Q", "runs"),
+            ("law_factor:Q", "by law (model sizes)", ".4~g"), ("models:Q", "measured, median (model sizes)", ".4~g"),
+            ("least:Q", "least", ".4~g"), ("most:Q", "most", ".4~g"),
+        ),
+    )  # fmt: skip
+    measured = base.mark_point(size=70, strokeWidth=2, opacity=1, color=style.DARK)
+    expected = base.mark_tick(color="#888", orient="horizontal", width=22).encode(y="law_factor:Q")
+    named = base.mark_text(align="left", dx=13, fontSize=style.FONT_SIZE).encode(text="label:N")
+    title = alt.Title("marks: measured (runs); grey: by the law of the collective", fontWeight="normal")
+    return alt.layer(laws, expected, measured, named, title=title).properties(width=760, height=210)
 
 
 @style.chart("Volume of a step for each MB of model, by run, with the fit")

@@ -176,10 +176,17 @@ def bus_bandwidth(frame: pl.DataFrame) -> alt.TopLevelMixin:
 def run_throughput(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Throughput over time, of query run_throughput, as Wireshark's IO graph: a range of the lower strip is enlarged.
 
-    A click in the legend leaves one pair. A red mark is a window in which payload was sent again.
+    A click in the legend leaves one pair. A red mark is a window in which payload was sent again. At first the training
+    is enlarged.
     """
+    ranges = {row[0]: list(row[1:]) for row in frame.select("run_id", *_TRAINING).unique().iter_rows()}
     # names of selections are global in a page of several panels
-    zoom = alt.selection_interval(encodings=["x"], name=f"range_{panels.place('number')}")
+    zoom = alt.selection_interval(
+        encodings=["x"],
+        name=f"range_{panels.place('number')}",
+        value={"x": [panels.place("from"), panels.place("to")]},
+        mark=alt.BrushConfig(fill=style.INK, fillOpacity=0.12, stroke="#888"),
+    )
     pair = alt.selection_point(fields=["pair"], bind="legend", name=f"pair_{panels.place('number')}")
     base = panels.rows_chart().transform_calculate(until_s="datum.since_start_s + datum.window_s")
     large = alt.layer(*_throughput(base.transform_filter(pair), zoom)).add_params(pair)
@@ -193,12 +200,14 @@ def run_throughput(frame: pl.DataFrame) -> alt.TopLevelMixin:
         return {
             "title": style.panel_title(run_id, _THROUGHPUT_WIDTH),
             "window": f"{run['window_s'][0]:g} s from (s)",
+            **dict(zip(("from", "to"), ranges[run_id], strict=True)),
             "pairs": run.sort("pair_place")["pair"].unique(maintain_order=True).to_list(),
         }
 
-    return panels.alike_panels(frame, chart, values, panels.PAGE_WIDTH)
+    return panels.alike_panels(frame.drop(_TRAINING), chart, values, panels.PAGE_WIDTH)
 
 
+_TRAINING = ["training_start_s", "training_end_s"]
 _AGAIN = "#c00000"
 _THROUGHPUT_WIDTH = 880
 _PAIR_COLORS = [*style.OKABE_ITO[:6], "#882255", "#999933", "#999999"]
