@@ -38,7 +38,8 @@ def what_if(dataset: Dataset, run_id: str, change: Mapping[str, Any]) -> pl.Data
     """A measured run on another network, or with another model: rows measured, replayed and changed, times in ms.
 
     change: bandwidth_mbit, delay_ms, workers, topology, model, batch_size and others, as of `ddnn-traces simulate
-    --like`. The law is fitted to the other runs of the dataset. Raises UsageError for another key, or a run that cannot be replayed.
+    --like`. The law is fitted to the other runs of the dataset. Raises UsageError for another key, or a run that
+    cannot be replayed.
     """
     return replay.of_run(dataset, run_id, change)
 

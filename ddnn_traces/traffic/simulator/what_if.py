@@ -146,9 +146,15 @@ class Calibration:
         return (self.jobs[facts.job] if own_ms is None else own_ms) + exchange - facts.hidden_ms(exchange)
 
 
-def _exchange_ms(facts: Facts, program: Program, p: float) -> float:
+def latency_ms(facts: Facts, program: Program) -> tuple[float, float]:
+    """Delays of the rounds, and W: what a round costs beyond its delay, and round trips for windows."""
     delays = facts.rounds * facts.delay_ms
-    waiting = (program.rounds - 1) * delays + 2 * facts.delay_ms * facts.connection_bytes / program.window_bytes
+    windows = facts.connection_bytes / program.window_bytes
+    return delays, (program.rounds - 1) * delays + 2 * facts.delay_ms * windows
+
+
+def _exchange_ms(facts: Facts, program: Program, p: float) -> float:
+    delays, waiting = latency_ms(facts, program)
     if facts.is_pipelined:
         return _norm(facts.transmission_ms, delays + waiting, p)
     return delays + _norm(facts.transmission_ms, waiting, p)
@@ -354,7 +360,8 @@ def like(facts: Sequence[Facts], run_id: str, change: Change) -> pl.DataFrame:
 
     what; bandwidth_mbit, delay_ms, workers, topology; step_ms; error (of the replay, share of the measured time); what
     the time is made of: computation_ms (logged, or of the change), software_ms, exchange_ms (T), of which
-    transmission_ms (B) and hidden_ms (O); floor_ms, the least that it can be. The replay takes software from other runs
+    transmission_ms (B), latency_ms (L, or the delays and W) and hidden_ms (O); floor_ms, the least that it can be. The
+    replay takes software from other runs
     of the job, and without such runs none. The change is the measured time and the difference of two predictions, with
     the measured software, in proportion to the model's bytes. Raises UsageError for an unknown run, or one with loss.
     """
@@ -390,12 +397,15 @@ def _changed_ms(calibration: Calibration, run: Facts, changed: Facts) -> tuple[f
 def _row(
     what: str, facts: Facts, step_ms: float, calibration: Calibration | None = None, own: float | None = None
 ) -> dict[str, Any]:
-    computed, exchange = facts.compute_ms, None if calibration is None else calibration.exchange_ms(facts)
+    computed, exchange, latency = facts.compute_ms, None, None
+    if calibration is not None:
+        exchange = calibration.exchange_ms(facts)
+        latency = sum(latency_ms(facts, calibration.programs.get(facts.program, Program())))
     return {
         "what": what, "run_id": facts.run_id, "bandwidth_mbit": facts.bandwidth_mbit, "delay_ms": facts.delay_ms,
         "workers": facts.workers, "topology": facts.topology, "model": facts.model, "batch_size": facts.batch_size,
         "step_ms": step_ms, "error": None, "floor_ms": facts.floor_ms, "computation_ms": computed,
         "software_ms": None if own is None or computed is None else own - computed,
-        "exchange_ms": exchange, "transmission_ms": facts.transmission_ms,
+        "exchange_ms": exchange, "transmission_ms": facts.transmission_ms, "latency_ms": latency,
         "hidden_ms": None if exchange is None else facts.hidden_ms(exchange),
     }  # fmt: skip
