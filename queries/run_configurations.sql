@@ -63,7 +63,8 @@ WITH thresholds AS (
     LEFT JOIN counted_workers USING (run_id)
     LEFT JOIN logged_steps USING (run_id)
 ), named AS (
-    SELECT *, concat_ws(', ', framework_setting, topology, worker_order, workers || ' workers', steps || ' steps') AS setting
+    SELECT *, concat_ws(', ', framework_setting, topology, worker_order, workers || if(workers = 1, ' worker', ' workers'),
+                        steps || if(steps = 1, ' step', ' steps')) AS setting
     FROM described
 )
 SELECT run_id, concat_ws(', ', setting, model, round(model_mb, 3) || ' MB') AS configuration, setting, framework_setting, model,

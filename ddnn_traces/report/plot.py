@@ -46,7 +46,8 @@ def figures(dataset: Dataset, name: str, params: dict[str, Any] | None = None) -
     found: list[Figure] = []
     missing: dict[str, None] = {}
     with Results(dataset, {name: params or {}}) as results:
-        for chapter in CHAPTERS:
+        # the first screen has a small form of what a chapter shows whole
+        for chapter in sorted(CHAPTERS, key=lambda chapter: chapter.slug == "summary"):
             for section in chapter.sections(results, only=chapter.drawn.get(name, ())):
                 found += [figure for figure in section.figures if figure.sources[0].query == name]
                 missing |= {section.missing: None} if section.missing else {}

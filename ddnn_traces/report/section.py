@@ -170,7 +170,7 @@ class Figure:
     @property
     def file_parts(self) -> list[str]:
         """What a file does not draw, a sentence each."""
-        cut = f"{FILE_PANELS} of {counted(len(self._panel_runs), self.noun)} are drawn; --runs chooses others."
+        cut = f"{FILE_PANELS} of {counted(len(self._panel_runs), self.noun)} are drawn; --run chooses others."
         return [*self.parts, *([cut] if self._is_cut else [])]
 
     @property

@@ -101,7 +101,7 @@ def test_a_file_says_how_many_panels_it_has(
     (figure,) = plot.figures(dataset, "flow_timeline")
     assert len(runs_of(scene(figure))) == 2 and stated(figure, 2, 4)
     done = command("plot", dataset.path, "flow_timeline", "--out", "x.html")
-    assert "2 of 4 runs are drawn; --runs chooses others." in done.stderr.decode()
+    assert "2 of 4 runs are drawn; --run chooses others." in done.stderr.decode()
     assert "2 of 4 runs are drawn" in (tmp_path / "x.html").read_text().split("<figcaption>")[1].split("</")[0]
 
 
