@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.regression.results import generated
 from ddnn_traces.report import page
 from ddnn_traces.store.whole_files import whole_file
 from ddnn_traces.text import counted, for_xml
@@ -75,7 +76,10 @@ ORDER BY run_id, step, worker
 def write(dataset: Dataset, out: Path) -> str:
     """Write the page, whole or not at all; return what it holds. Raises UsageError where no run has a flow."""
     steps = _by_run(dataset.sql(_STEPS, {"steps": STEPS}))
-    about = {row["run_id"]: _about(row) for row in dataset.query("run_overview").to_dicts()}
+    overview = dataset.query("run_overview")
+    about = {row["run_id"]: _about(row) for row in overview.to_dicts()}
+    made = generated(overview["source"].to_list())
+    synthetic = f" {made} of them are synthetic or simulated, not measured." if made else ""
     windows = MOST_WINDOWS
     while True:
         found = _by_run(dataset.sql(_WINDOWS, {"windows": windows, "flows": FLOWS}))
@@ -83,7 +87,7 @@ def write(dataset: Dataset, out: Path) -> str:
             raise UsageError(f"{dataset.name}: no run has a flow; there is nothing to look at")
         runs = [_run(run_id, rows, steps.get(run_id), about[run_id]) for run_id, rows in found.items()]
         note = f"{counted(len(runs), 'run')}, each in at most {windows} windows."
-        html = page.explorer_page(f"Runs of {Path(dataset.name).name}", note, runs).encode()
+        html = page.explorer_page(f"Runs of {Path(dataset.name).name}", note + synthetic, runs).encode()
         if len(html) <= MOST_BYTES or windows <= LEAST_WINDOWS:
             break
         windows //= 2
@@ -99,6 +103,7 @@ def _by_run(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
 
 def _about(row: dict[str, Any]) -> str:
     words = [row["framework"], row["backend"], row["model"], row["topology"], counted(row["hosts"], "host")]
+    words += ["not measured"] if generated([row["source"]]) else []
     return ", ".join(for_xml(str(word)) for word in words if word)
 
 

@@ -91,7 +91,7 @@ const start = async () => {
     say();
   };
   const say = () => {
-    $('chosen').textContent = chosen().map((run) => `${run.id}: windows of ${+(run.width_s * 1000).toPrecision(4)} ms${run.every > 1 ? `, one step of ${run.every}` : ''}`).join('; ');
+    $('chosen').textContent = chosen().map((run) => `${run.id} (${run.about}): windows of ${+(run.width_s * 1000).toPrecision(4)} ms${run.every > 1 ? `, one step of ${run.every}` : ''}`).join('; ');
     history.replaceState(null, '', `#${new URLSearchParams(chosen().map((run) => ['run', run.id]))}`);
   };
   list.addEventListener('change', show);

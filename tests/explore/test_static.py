@@ -18,6 +18,7 @@ import ddnn_traces
 from ddnn_traces.errors import UsageError
 from ddnn_traces.explore import static
 from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.traffic.synthetic import SyntheticRun, write_runs
 
 RING, TREE = "torch-mlp1-sgd-32-gloo-0ms-ring", "torchp2p-mlp1-sgd-32-gloo-0ms-tree"
 
@@ -90,6 +91,16 @@ def test_names_of_a_dataset_are_text(tmp_path: Path) -> None:
         static.write(opened, tmp_path / "page.html")
     assert "<img" not in (tmp_path / "page.html").read_text(encoding="utf-8").partition("<script>")[0]
     assert hostile in runs_of(tmp_path / "page.html")
+
+
+@pytest.mark.long
+def test_a_run_that_was_not_measured_says_so(tmp_path: Path, page: Path) -> None:
+    write_runs(tmp_path / "d", [SyntheticRun("synthetic-ring", "ring", workers=2, steps=2, model_bytes=10_000)])
+    with ddnn_traces.open(tmp_path / "d") as opened:
+        static.write(opened, tmp_path / "page.html")
+    assert "1 of them are synthetic or simulated, not measured" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert runs_of(tmp_path / "page.html")["synthetic-ring"]["about"].endswith(", not measured")
+    assert "not measured" not in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.long
