@@ -3,6 +3,7 @@
 -- row: a run and a transfer (step_transfers) and one that it waits for; one row with needs_transfer null where it waits for none
 -- inputs: step_transfers, program_events, worker_hosts
 -- param: gap_ms DOUBLE > 0 = 5; a silence of this length or longer ends a transfer, ms; at least the base window of the dataset
+-- param: cut VARCHAR = bursts; what a transfer is: bursts or messages, as in step_transfers
 -- param: counted VARCHAR = payload; what transfer_bytes counts: payload, or wire: whole frames, acknowledgements too
 -- param: traffic VARCHAR = all; all of the run, or steps: only what was sent in its training steps
 -- param: first_step BIGINT = NULL; only what was sent in this step and later ones; NULL: from the first
@@ -21,7 +22,7 @@
 -- The sender computes in its compute, forward, backward and update events. The rest of delay_ns is waiting: for data
 -- that is not known to be needed, or that came too late.
 WITH transfers AS MATERIALIZED (
-    FROM step_transfers(gap_ms := $gap_ms, counted := $counted, traffic := $traffic, first_step := $first_step,
+    FROM step_transfers(gap_ms := $gap_ms, cut := $cut, counted := $counted, traffic := $traffic, first_step := $first_step,
                         last_step := $last_step)
 ), begun AS (
     SELECT run_id, src_ip, start_ns, min(transfer) AS transfer, arg_min(step, transfer) AS step

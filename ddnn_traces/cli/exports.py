@@ -64,7 +64,13 @@ def _option(*declarations: str, help: str, **settings: Any) -> Callable[[_Comman
     default="payload",
     help="bytes that a transfer's size counts: payload, or whole frames, acknowledgements too.",
 )
-@_option("--gap-ms", type=float, default=5.0, help="shortest silence of a flow that ends a transfer, ms.")
+@_option(
+    "--transfers",
+    type=click.Choice(["messages", "bursts"]),
+    help="what a transfer is: what a sender wrote at once (table messages), or a burst of base windows. Default: "
+    "messages, where the run has them and --bytes is payload.",
+)
+@_option("--gap-ms", type=float, default=5.0, help="shortest silence of a flow that ends a burst, ms.")
 @_option(
     "--traffic",
     type=click.Choice(["all", "steps"]),

@@ -87,7 +87,8 @@ def load_messages(dataset: Dataset, options: ReplayOptions) -> Replay:
         .with_columns(calc_ns="delay_ns", ready_ns=pl.col("start_ns") - pl.col("delay_ns"))
     )
     left_out = _bytes_left_out(dataset, job, int(transfers["size"].sum()))
-    return Replay(run, options, nodes, transfers, link_mbit=None, delay_ms=None, left_out=left_out)
+    link_mbit, delay_ms = dataset.sql("SELECT bandwidth_mbit, delay_ms FROM runs").row(0)
+    return Replay(run, options, nodes, transfers, link_mbit, delay_ms, left_out)
 
 
 def _chosen(dataset: Dataset, options: ReplayOptions) -> tuple[str, int, pl.DataFrame]:

@@ -35,7 +35,8 @@ class ReplayOptions:
     ms. traffic: all, or steps (only traffic in training steps). from_step, steps: the first step and the number of
     steps; None: all. calc: computation between two transfers of a host: all of the time that passed, or events (only
     the host's compute phases, where it has any). nodes: hosts of the simulated network (htsim); None: of the smallest
-    that fits. collectives: those of a job in place of transfers; job: its number; None: of the only one.
+    that fits. collectives: those of a job in place of transfers; job: its number; None: of the only one. transfers:
+    bursts of base windows, or messages, the table of that name, which has payload only.
     """
 
     size: str = "payload"
@@ -47,6 +48,7 @@ class ReplayOptions:
     nodes: int | None = None
     collectives: bool = False
     job: int | None = None
+    transfers: str = "bursts"
 
     def parameters(self) -> dict[str, Any]:
         """Parameters of the queries. Raises UsageError for a value that is out of range."""
@@ -54,8 +56,11 @@ class ReplayOptions:
             raise UsageError(f"--gap-ms {self.gap_ms:g}: give milliseconds above 0 and below 1e12")
         if self.job is not None and not self.collectives:
             raise UsageError("--job chooses a job of --collectives; transfers are those of all jobs")
+        if self.transfers == "messages" and self.size != "payload":
+            raise UsageError("--transfers messages: a message is payload; --bytes wire is of bursts")
         return {
-            "gap_ms": self.gap_ms, "counted": self.size, "traffic": self.traffic, **self.step_range(),
+            "gap_ms": self.gap_ms, "cut": self.transfers, "counted": self.size, "traffic": self.traffic,
+            **self.step_range(),
         }  # fmt: skip
 
     def step_range(self) -> dict[str, int | None]:
@@ -135,6 +140,12 @@ def load(dataset: Dataset, options: ReplayOptions) -> Replay:
     return Replay(run, options, nodes, _timed(every, needs, options), link_mbit, delay_ms, left_out)
 
 
+def usual_transfers(dataset: Dataset, size: str) -> str:
+    """Messages, where a run has them and payload is exported; else bursts."""
+    has_messages = dataset.sql("SELECT EXISTS (FROM messages) AS found")["found"][0]
+    return "messages" if size == "payload" and has_messages else "bursts"
+
+
 def nodes_of(dataset: Dataset) -> pl.DataFrame:
     """Replay.nodes of a run."""
     names = dataset.query("host_names")
@@ -178,8 +189,11 @@ def _left_out(matrix: pl.DataFrame, number: dict[str, int], exported: int, optio
     between, itself, total = (
         int(matrix.filter(which)[column].sum()) for which in (is_host & ~is_itself, is_host & is_itself, True)
     )
+    is_part = options.traffic == "steps" or options.from_step is not None or options.steps is not None
+    again = "sent again, or captured in part" if options.transfers == "messages" else ""
+    outside = "outside the selected steps" if is_part else ""
     reasons = {
-        "outside the selected steps": between - exported,
+        " or ".join(filter(None, (outside, again))) or "outside the selected steps": between - exported,
         "of hosts to themselves": itself,
         "to or from addresses that are no hosts (multicast, broadcast)": total - between - itself,
     }

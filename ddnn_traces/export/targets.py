@@ -69,13 +69,15 @@ class Simulator(Target):
 
     def write(self, where: str | Path, out: Path | None, options: dict[str, Any]) -> tuple[Path, list[str]]:
         """As Target.write."""
-        from ddnn_traces.export.simulators import ReplayOptions
+        from ddnn_traces.export.simulators import ReplayOptions, usual_transfers
         from ddnn_traces.query.dataset import Dataset
 
         assert out is not None, "a simulator's example makes --out necessary"
         given = {**options}
         run = given.pop("run")
         with Dataset(where, [run] if run else None) as dataset:
+            if given.get("collectives") or given.get("transfers", "") is None:
+                given["transfers"] = "bursts" if given["collectives"] else usual_transfers(dataset, given["size"])
             return out, self.write_run(dataset, out, ReplayOptions(**given))
 
     def write_run(self, dataset: Dataset, out: Path, options: ReplayOptions | None = None) -> list[str]:
@@ -176,7 +178,7 @@ _ALL: tuple[Target, ...] = (
         "schedule, for LogGOPSim",
         out="a file",
         example="a file: --out run.goal",
-        options=(*Simulator.options, "calc", "collectives", "job"),
+        options=(*Simulator.options, "transfers", "calc", "collectives", "job"),
     ),
     Simulator(
         "chakra",
@@ -185,7 +187,7 @@ _ALL: tuple[Target, ...] = (
         "for ASTRA-sim",
         out="a folder",
         example="a folder: --out folder",
-        options=(*Simulator.options, "calc", "collectives", "job"),
+        options=(*Simulator.options, "transfers", "calc", "collectives", "job"),
         files=r"trace\.\d+\.et|comm_groups\.json",
     ),
 )

@@ -183,6 +183,30 @@ class TrafficTables:
             }  # fmt: skip
             yield from self._columns("flow_windows", columns)
 
+    def _messages(self) -> Iterable[pa.RecordBatch]:
+        """Of a simulated run its transfers; what generated traffic writes at once is not known.
+
+        A transfer whose rate changes is several rows of transfers without a pause: with a delay, which parts all
+        transfers of a pair, they are one message.
+        """
+        t, run = self._traffic.transfers, self._run
+        rows = np.flatnonzero(t.payload) if run.source == "simulation" else np.empty(0, np.int64)
+        rows = rows[np.lexsort((t.start_ns[rows], t.flow[rows]))]
+        flow, start, end = t.flow[rows], t.start_ns[rows], t.start_ns[rows] + t.duration_ns[rows]
+        is_new = np.ones(len(rows), bool)
+        is_new[1:] = (flow[1:] != flow[:-1]) | (2 * (start[1:] - end[:-1]) >= run.delay_ms * 1e6)
+        begin = np.flatnonzero(is_new)
+        flow, payload, packets = flow[begin], _sums_from(t.payload[rows], begin), _sums_from(t.packets[rows], begin)
+        first = np.searchsorted(flow, flow)  # the first message of the flow of each
+        before = np.cumsum(payload) - payload
+        columns = {
+            "flow_id": flow, "message": np.arange(len(begin)) - first, "first_ns": start[begin],
+            "duration_ns": end[np.append(begin[1:], len(rows))[: len(begin)] - 1] - start[begin] - 1,
+            "stream_offset": before - before[first], "bytes": payload, "packets": packets,
+            "end_source": ["simulated"] * len(begin),
+        }  # fmt: skip
+        return self._columns("messages", columns)
+
     def _steps(self) -> Iterable[pa.RecordBatch]:
         run, times = self._run, self._traffic.times
         steps, workers = times.end_ns.shape
@@ -262,6 +286,11 @@ def _sum(key: Ints, values: Ints, keys: int) -> Ints:
     total = np.zeros(keys, np.int64)
     np.add.at(total, key, values)
     return total
+
+
+def _sums_from(values: Ints, begin: Ints) -> Ints:
+    """Sums of the values from each of these places to the next."""
+    return np.add.reduceat(values, begin) if len(begin) else values
 
 
 def _windows(traffic: Traffic, window_ns: int) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:

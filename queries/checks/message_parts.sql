@@ -6,13 +6,14 @@
 -- column: flow_bytes bytes; payload of the flow without what was retransmitted; null where flows has no such flow
 -- column: message_bytes bytes; sum of its messages; null where it has none
 -- column: overlapping_messages; messages that begin before the end of the one before in the stream
--- column: messages_beyond; messages that begin before the flow's first packet, or end after its last
+-- column: messages_beyond; messages that begin before the flow's first packet, or end after its last; a simulated one ends with its last byte
 WITH ordered AS (
     SELECT *, stream_offset < lag(stream_offset + bytes) OVER (PARTITION BY run_id, flow_id ORDER BY message) AS is_early
     FROM messages
 ), summed AS (
     SELECT run_id, flow_id, sum(bytes)::BIGINT AS message_bytes, count(*) FILTER (WHERE is_early) AS overlapped,
-           count(*) FILTER (WHERE o.first_ns < f.first_seen_ns OR o.first_ns + duration_ns > f.last_seen_ns OR duration_ns < 0) AS beyond
+           count(*) FILTER (WHERE o.first_ns < f.first_seen_ns OR duration_ns < 0
+                               OR (o.first_ns + duration_ns > f.last_seen_ns AND end_source <> 'simulated')) AS beyond
     FROM ordered AS o LEFT JOIN flows AS f USING (run_id, flow_id) GROUP BY ALL
 ), wanted AS (
     -- runs of older versions and generated ones have no messages; a flow of which the captures lost packets, or whose numbers

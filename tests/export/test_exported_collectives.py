@@ -188,7 +188,7 @@ def test_options_of_transfers_do_not_go_with_collectives(tmp_path: Path) -> None
 @pytest.mark.parametrize(("run", "job", "program"), JOBS[1:4], ids=[program for _, _, program in JOBS[1:4]])
 def test_goal_has_the_messages_of_the_collectives(run: str, job: int, program: str, tmp_path: Path) -> None:
     with opened(run) as dataset:
-        (line,) = SIMULATORS["goal"].write_run(dataset, tmp_path / "run.goal", ReplayOptions(collectives=True))
+        line, note = SIMULATORS["goal"].write_run(dataset, tmp_path / "run.goal", ReplayOptions(collectives=True))
         loaded = load_messages(dataset, ReplayOptions(collectives=True)).transfers
         sent = dataset.query("collective_transfers").unique(["step", "flow_id", "first_ns"])
         total = dataset.query("traffic_matrix")["payload_bytes"].sum()
@@ -206,6 +206,7 @@ def test_goal_has_the_messages_of_the_collectives(run: str, job: int, program: s
     assert pairs == {(src, dst): pytest.approx(size, rel=0.01) for src, dst, size in wanted}
     inside = sum(pairs.values())
     assert line == f"left out: {total - inside:,} of {total:,} payload bytes, in no exported collective of job 0"
+    assert note == "note: times are ns: LogGOPSim -L 0 -o 0 -g 0 -G 8 of 1000 Mbit/s"
     assert sum(len(operations) for operations in ranks) > 3 * STEPS * len(truth(run, program))
     for rank in text.split("\nrank ")[1:]:
         assert {f"of step {step}," in rank for step in range(STEPS)} == {True}

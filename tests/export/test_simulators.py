@@ -15,6 +15,7 @@ from simulator_formats import Node, Operation
 from tools import mostly_long
 
 import ddnn_traces
+from ddnn_traces.export import simulators
 from ddnn_traces.export.simulators import ReplayOptions
 from ddnn_traces.export.targets import SIMULATORS
 from ddnn_traces.query.dataset import Dataset
@@ -61,7 +62,10 @@ def test_steps_hold_what_was_sent_in_them(sample_dataset: Dataset, tmp_path: Pat
         ).row(0)
     for target in TARGETS:
         assert read_pairs(target, tmp_path) == {(source, to): count for source, to, count in rows} != {}
-    assert lines == [f"left out: {whole - inside:,} of {whole:,} {size} bytes, outside the selected steps"]
+    assert lines == [
+        f"left out: {whole - inside:,} of {whole:,} {size} bytes, outside the selected steps",
+        "note: times are ns: LogGOPSim -L 0 -o 0 -g 0 -G 8 of 1000 Mbit/s",
+    ]
 
 
 # --- dependencies
@@ -139,6 +143,24 @@ def test_goal_begins_each_transfer_when_it_began(exported: Exported) -> None:
     rows = exported.replay.transfers
     took = dict(zip(rows["transfer"], rows["end_ns"] - rows["start_ns"], strict=True))
     assert start_times(ranks, took) == dict(zip(rows["transfer"], rows["start_ns"], strict=True))
+
+
+def test_messages_in_place_of_bursts(sample_dataset: Dataset, tmp_path: Path) -> None:
+    """Each message is a send that begins when its first packet did; the rounds of a ring are apart."""
+    with ddnn_traces.open(sample_dataset.path, [RUNS[0]]) as opened:
+        options = ReplayOptions(transfers="messages", traffic="steps")
+        lines = SIMULATORS["goal"].write_run(opened, tmp_path / "run.goal", options)
+        rows = simulators.load(opened, options).transfers
+        bursts = simulators.load(opened, ReplayOptions(traffic="steps")).transfers
+        sizes = opened.sql("SELECT bytes FROM messages")["bytes"]
+        between = opened.sql("SELECT sum(payload_bytes)::BIGINT FROM flows").item()
+    ranks = formats.goal((tmp_path / "run.goal").read_text())
+    check_operations(ranks)
+    took = dict(zip(rows["transfer"], rows["end_ns"] - rows["start_ns"], strict=True))
+    assert start_times(ranks, took) == dict(zip(rows["transfer"], rows["start_ns"], strict=True))
+    assert len(rows) > len(bursts) and not Counter(rows["size"]) - Counter(sizes)
+    left = between - rows["size"].sum()
+    assert f"left out: {left:,} of {between:,} payload bytes, outside the selected steps or sent again, " in lines[0]
 
 
 def test_chakra_begins_each_transfer_when_it_began(exported: Exported) -> None:
