@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 TABLE_ROWS = 1000
 #: Rows of a table that the page has as elements; a browser makes the others when a reader asks for them.
 ROWS_AS_ELEMENTS = 25
-#: Runs of a chart with a row a run that are drawn until a reader chooses others.
-ROWS_AT_FIRST = 40
+#: Runs of a chart with a row a run that are drawn until a reader chooses others; one of each kind comes first.
+ROWS_AT_FIRST = 16
 #: Runs with a panel each that a file of a chart has.
 FILE_PANELS = 12
 PNG_SCALE = 2
