@@ -285,3 +285,19 @@ def test_the_page_shows_what_the_kept_tables_give() -> None:
     for rows in (campaign, statements, options):
         first = shown.index(rows[0])
         assert shown[first : first + len(rows)] == rows
+
+
+def test_what_the_page_states_beside_the_thesis_in_other_units() -> None:
+    """Means of five seeds of data/sharing, as docs/sharing.md has them."""
+    kept = pl.read_parquet(Path(__file__).parents[2] / "data" / "sharing" / "seed_results.parquet")
+
+    def mean(ratio: float, flows: float, measure: str, column: str) -> float:
+        found = kept.filter(compute_to_network=ratio, flows_per_s=flows, measure=measure)[column]
+        assert len(found) == 5
+        return float(found.to_numpy().mean())
+
+    assert [round(mean(8, flows, "iteration_ms", "lower") / 1e3, 2) for flows in (92, 184)] == [1.15, 1.27]
+    shares = [mean(2, 92, measure, "lower") for measure in ("utilization", "background_utilization")]
+    assert [round(100 * share) for share in shares] == [32, 13] and round(100 * sum(shares)) == 44
+    gains = [mean(r, 184, f"{size}_mean_ms", "change_pct") for r in (16, 4) for size in ("small", "large")]
+    assert [round(gain) for gain in gains] == [-11, -10, -34, -34]
