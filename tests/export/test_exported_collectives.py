@@ -21,6 +21,10 @@ from ddnn_traces.export.collectives import load_messages
 from ddnn_traces.export.simulators import ReplayOptions
 from ddnn_traces.export.targets import SIMULATORS
 from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.traffic import simulator
+from ddnn_traces.traffic.simulator.job import SimulatedRun
+from ddnn_traces.traffic.simulator.layers import thesis
+from ddnn_traces.traffic.table_writer import write_traffic
 
 DATA = Path(__file__).parents[2] / "data"
 TWO_JOBS, PIPELINE = "jobs-ddp-moe-normal-n4", "torch-blocks-sgd-32-gloo-normal-pipeline-n4"
@@ -210,3 +214,24 @@ def test_goal_has_the_messages_of_the_collectives(run: str, job: int, program: s
     assert sum(len(operations) for operations in ranks) > 3 * STEPS * len(truth(run, program))
     for rank in text.split("\nrank ")[1:]:
         assert {f"of step {step}," in rank for step in range(STEPS)} == {True}
+
+
+def test_a_simulated_ring_has_a_collective_for_each_buffer(tmp_path: Path) -> None:
+    """With the buffer's bytes, at each rank and in each step: the messages of a simulated run are its transfers."""
+    run = SimulatedRun(
+        workers=4, bandwidth_mbit=1000, delay_ms=1, steps=6, profile=thesis(20, 20_000_000, 300), fusion_bytes=6_000_000
+    )
+    write_traffic(tmp_path / "dataset", [simulator.traffic(simulator.simulate(run))])
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        ranks, groups, _ = written(dataset, tmp_path / "out")
+    assert groups == {"1": [0, 1, 2, 3]} and len(run.buffers) > 2 and len(ranks) == 4
+    for nodes in ranks:
+        calls = [node for node in nodes.values() if node.kind == "coll"]
+        assert len(calls) == len(nodes) / 2 == run.steps * len(run.buffers)
+        assert {node.comm_type for node in calls} == {TYPES["allreduce"]}
+        sizes = sorted(node.comm_size for node in calls)
+        assert sizes == pytest.approx(sorted(b.bytes for b in run.buffers for _ in range(run.steps)), rel=0.001)
+        computed = sum(node.duration_us for node in nodes.values() if node.kind == "calc") / 1e3
+        assert (
+            (run.steps - 1) * 100 < computed < run.steps * 300
+        )  # forward passes, and what is computed while none runs
