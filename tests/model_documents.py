@@ -30,7 +30,7 @@ def _known_document() -> Document:
     """A document with round numbers, to be changed by tests."""
     levels = {"shared": [0.0, 1.0, 2.0], "own": [-0.5, 0.0, 0.5]}
     return {
-        "format": "ddnn-traces traffic model", "version": 2,
+        "format": "ddnn-traces traffic model", "version": 3,
         "provenance": {"program": "0", "sources": ["capture"], "runs": [{
             "run_id": "r", "source": "capture", "topology": "ring", "shape": "reduce_scatter", "hosts": 4, "workers": 4,
             "steps": 10, "steps_source": "log", "model_bytes": 1000, "model_bytes_source": "law",
@@ -38,7 +38,7 @@ def _known_document() -> Document:
         "computation": {"median_ms": 20.0, "relative": [0.8, 1.0, 1.2], "worker_factors": [1.0, 1.0],
                         "worker_correlation": 0.0, "autocorrelation": 0.0},
         "exchange": {"first_completion_ms": levels, "completion_ms": levels, "ns_per_byte": 8.0,
-                     "least_ns_per_byte": 4.0, "stall_ms": levels, "slow_pieces": [1.0, 3.0], "size_ratio": 1.002},
+                     "least_ns_per_byte": 4.0, "stall_ms": levels, "slow_pieces": [1.0, 3.0]},
         "bursts": {"per_flow_and_step": 1.0, "model_share": [1.0, 1.0], "duration_ms": [1.0, 1.0],
                    "gap_ms": [1.0, 2.0]},
         "packets": {"segment_bytes": 1448, "header_bytes": 66, "measured_header_bytes": 66.0, "acks_per_segment": 0.3,

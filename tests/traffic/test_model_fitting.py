@@ -67,7 +67,6 @@ def test_fit_finds_the_parameters_of_the_run(known: Document) -> None:
     # retransmissions take time, too; and 4 ms before each round
     assert exchange["ns_per_byte"] == pytest.approx(KNOWN.ns_per_byte * 1.01, rel=0.05)
     assert np.median(exchange["completion_ms"]["shared"]) == pytest.approx(4, abs=0.6)
-    assert exchange["size_ratio"] == pytest.approx(1, abs=0.002)
     assert packets["segment_bytes"] == 1448
     assert packets["acks_per_segment"] == pytest.approx(0.5, abs=0.02)
     assert packets["retransmitted_share"] == pytest.approx(0.01 / 1.01, rel=0.02)
@@ -92,7 +91,6 @@ def test_retransmissions_are_not_part_of_the_model(tmp_path: Path) -> None:
     (run,) = document["provenance"]["runs"]
     assert run["model_bytes_source"] == "law"
     assert run["model_bytes"] == pytest.approx(400_000, rel=0.002)
-    assert document["exchange"]["size_ratio"] == pytest.approx(1, abs=0.002)
     assert document["packets"]["retransmitted_share"] == pytest.approx(0.03 / 1.03, rel=0.02)
     assert pairs == pytest.approx(np.array(ODD), rel=0.005)
 

@@ -123,3 +123,11 @@ def test_two_transfers_share_a_link() -> None:
     assert found.repeated.tolist() == [0, 934, 0, 0]  # retransmitted last
     wide = link | {"burst_bytes": 20_000, "bytes": 40_000}
     assert pacing.paced(both, ends, 3, {"sent": wide, "received": wide}) is both
+
+
+def test_messages_beside_a_full_window_show_no_rate() -> None:
+    """A link's refill would be theirs: a byte a window, and generated runs would last for hours."""
+    alone = pacing.peaks([np.array([0.0, 300_000, 50, 60, 0])], 1_000_000)
+    assert (alone.windows, alone.burst_bytes, alone.bytes) == (1, 300_000, 300_000)
+    full = pacing.peaks([np.array([0.0, 300_000, 120_000, 120_000, 0])], 1_000_000)
+    assert (full.windows, full.bytes) == (3, 540_000)

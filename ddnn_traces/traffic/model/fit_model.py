@@ -20,6 +20,9 @@ from ddnn_traces.traffic.traffic import HEADER_BYTES, Floats, TimedTransfer, wir
 from ddnn_traces.version import __version__
 
 _POINTS = np.linspace(0, 1, 101)
+#: Part of S from where on what a flow or pair sends before the first step is of a broadcast, and no burst is a message.
+_BROADCAST = 0.05
+_SMALL = 0.01  # part of a transfer from where on a burst is no message
 
 
 def fit(dataset: Dataset, runs: Sequence[str] | None = None) -> Document:
@@ -74,7 +77,6 @@ def fit_measured(runs: Sequence[MeasuredRun]) -> Document:
             "least_ns_per_byte": _median(t.least_ns_per_byte for t in timed),
             "stall_ms": _levels([t.stall for t in timed]),
             "slow_pieces": _slow_pieces(runs),
-            "size_ratio": _number(float(np.mean([_size_ratio(run) for run in runs]))),
         },
         "bursts": _bursts(runs),
         "packets": _packets(runs),
@@ -276,15 +278,6 @@ def _correlations(left: Floats, right: Floats, across: bool) -> list[float]:
 # --- sizes
 
 
-def _size_ratio(run: MeasuredRun) -> float:
-    """Payload of transfers without retransmissions, relative to the law."""
-    if run.collective is None:
-        return 1.0
-    law = pair_matrix(run.collective, run.model_bytes)
-    messages = float(run.bursts.filter(_is_message(run))["payload_bytes"].sum()) / run.steps * (1 - _repeated(run))
-    return (float(run.matrix[law > 0].sum()) - messages) / float(law.sum())
-
-
 def _repeated(run: MeasuredRun) -> float:
     large = run.flows.filter(pl.col("is_large"))
     return float(large["retransmitted_bytes"].sum()) / max(float(large["payload_bytes"].sum()), 1)
@@ -335,7 +328,7 @@ def _start_up(runs: Sequence[MeasuredRun]) -> dict[str, Any]:
     for run in runs:
         early = run.bursts.filter((pl.col("end_ns") <= run.begin_ns) & pl.col("src").is_not_null())
         volume = early.group_by("src", "dst").agg(pl.col("payload_bytes").sum(), pl.col("end_ns").max())
-        large = volume.filter((pl.col("payload_bytes") >= 0.05 * run.model_bytes) & pl.col("dst").is_not_null())
+        large = volume.filter((pl.col("payload_bytes") >= _BROADCAST * run.model_bytes) & pl.col("dst").is_not_null())
         pairs.append(large.height / max(len(run.hosts) - 1, 1))
         if large.height:
             ratios.append(float(large["payload_bytes"].median()) / run.model_bytes)  # type: ignore[arg-type]
@@ -379,8 +372,11 @@ def _control(runs: Sequence[MeasuredRun]) -> list[dict[str, Any]]:
 
 def _messages(run: MeasuredRun) -> pl.DataFrame:
     server, is_early = pl.min_horizontal("src_port", "dst_port"), pl.col("end_ns") <= run.begin_ns
-    is_broadcast = is_early & (pl.col("payload_bytes") >= 0.05 * run.model_bytes)  # its pairs are no messages
-    return run.bursts.filter((~pl.col("is_large") & ~is_broadcast) | _is_message(run)).select(
+    # however slow, and so in however many bursts, a flow sends its part of the model before the first step
+    early_bytes = pl.col("payload_bytes").filter(is_early).sum().over("flow_id")
+    is_broadcast = is_early & (early_bytes >= _BROADCAST * run.model_bytes)
+    small = run.bursts.filter(~is_broadcast & (pl.col("payload_bytes") < _BROADCAST * run.model_bytes))
+    return pl.concat([small.filter(~pl.col("is_large")), _of_exchange(run)]).select(
         "run_id", "src_ip", "dst_ip", "payload_bytes",
         phase=_first_of(start_up=is_early, tear_down=pl.col("start_ns") > run.end_ns, step=True),
         kind=_first_of(answer=pl.col("is_answer"), exchange=pl.col("is_large"), other=True),
@@ -388,16 +384,35 @@ def _messages(run: MeasuredRun) -> pl.DataFrame:
     )  # fmt: skip
 
 
+def _of_exchange(run: MeasuredRun) -> pl.DataFrame:
+    """Bursts that are messages, of the flows that carry the exchange: the smallest of a pair, up to what it sends
+    beyond its law.
+
+    Size alone does not tell: senders that meet at a receiver send a transfer in hundreds of small bursts.
+    """
+    usual = float(np.median([t.transfer.bytes for t in run.transfers]))
+    training = (pl.col("end_ns") > run.begin_ns) & (pl.col("start_ns") <= run.end_ns)
+    small = run.bursts.filter(pl.col("is_large") & training & (pl.col("payload_bytes") < _SMALL * usual))
+    beyond = _beyond_law(run)
+    allowed = [beyond[src, dst] for src, dst in small.select("src", "dst").rows()]
+    small = small.with_columns(pl.Series("allowed", allowed, pl.Float64)).sort("payload_bytes", "start_ns", "flow_id")
+    kept = pl.col("payload_bytes").cum_sum().over("src", "dst") <= pl.col("allowed")
+    return small.filter(kept).drop("allowed")
+
+
+def _beyond_law(run: MeasuredRun) -> Floats:
+    """Payload of each host to each other in all steps, without retransmissions, less that of the law."""
+    sent = run.matrix * run.steps
+    if run.collective is None:
+        return np.zeros_like(sent)
+    if run.is_asynchronous:  # whole models, as many as there were
+        return sent - np.round(sent / run.model_bytes) * run.model_bytes
+    return sent - pair_matrix(run.collective, run.model_bytes) * run.steps
+
+
 def _first_of(**cases: pl.Expr | bool) -> pl.Expr:
     """The name of the first case that holds."""
     return pl.coalesce(pl.when(case).then(pl.lit(name)) for name, case in cases.items())
-
-
-def _is_message(run: MeasuredRun) -> pl.Expr:
-    """Bursts of the flows that carry the exchange, too small to be part of a transfer."""
-    usual = float(np.median([t.transfer.bytes for t in run.transfers]))
-    training = (pl.col("end_ns") > run.begin_ns) & (pl.col("start_ns") <= run.end_ns)
-    return pl.col("is_large") & training & (pl.col("payload_bytes") < 0.01 * usual)
 
 
 # --- numbers

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ddnn_traces.errors import StorageError, UsageError
+from ddnn_traces.errors import ModelError, StorageError, UsageError
 from ddnn_traces.store import layout
 from ddnn_traces.text import counted, is_plain_name
 from ddnn_traces.traffic import pcaps, table_writer
@@ -38,6 +38,10 @@ MOST_WORKERS = 2000
 #: A day: silences drawn around it stay below _LONGEST_NS, and a run within 64 bits of nanoseconds.
 MOST_COMPUTE_MS = 86_400_000
 
+#: Part of its law by which a generated run may be off it: what messages and start-up add. More is an error.
+MOST_OFF_LAW = 0.02
+_MESSAGES = 0.01  # of what the law gives, at most, is added by messages in the steps
+
 FORMATS = ("dataset", "pcap", "flows")
 
 
@@ -62,9 +66,31 @@ class Job:
 
 
 def traffic(document: Document, job: Job) -> Traffic:
-    """Every packet of a job. Raises ModelError for an invalid document, UsageError for an impossible job."""
+    """Every packet of a job. Raises ModelError for an invalid document and for traffic that is off its law, UsageError
+    for an impossible job."""
     check(document, "the model")
-    return make_traffic(modelled_run(document, job), ModelSampler(document))
+    generated = make_traffic(modelled_run(document, job), ModelSampler(document))
+    _check_volume(generated)
+    return generated
+
+
+def law_share(generated: Traffic) -> float:
+    """Payload of a generated run in its steps, without retransmissions, over what its law gives."""
+    run, sent = generated.run, generated.transfers
+    law = sum(t.bytes for round_ in run.collective.rounds(run.model_bytes) for t in round_) * run.steps
+    inside = (sent.start_ns >= generated.times.start_ns.min()) & (sent.start_ns <= generated.times.end_ns.max())
+    if sent.step is not None:
+        inside |= sent.step >= 0
+    return float(sent.fresh[inside].sum()) / law
+
+
+def _check_volume(generated: Traffic) -> None:
+    share = law_share(generated)
+    if abs(share - 1) > MOST_OFF_LAW:
+        raise ModelError(
+            f"{generated.run.run_id}: would send {share:.3f} times what its law gives in its steps, which is off by "
+            f"more than {MOST_OFF_LAW:.0%}; fit the model again, to other runs"
+        )
 
 
 def modelled_run(document: Document, job: Job) -> ModelledRun:
@@ -270,10 +296,9 @@ class ModelSampler(Sampler):
         return gap.astype(np.int64)
 
     def payload(self, run: SyntheticRun, size: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
-        fresh = np.maximum(np.round(size * self._document["exchange"]["size_ratio"]), 1).astype(np.int64)
         share = self._document["packets"]["retransmitted_share"] + run.loss_pct / 100
-        repeated = (fresh * np.minimum(rng.uniform(0, 2 * share, size.shape), 1)).astype(np.int64)
-        return fresh + repeated, repeated
+        repeated = (size * np.minimum(rng.uniform(0, 2 * share, size.shape), 1)).astype(np.int64)
+        return size + repeated, repeated
 
     def times_ns(self, run: SyntheticRun, wire: Ints, rounds: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Draws when a transfer is complete; it begins earlier by the time that it takes.
@@ -363,6 +388,8 @@ class ModelSampler(Sampler):
             payload, repeated = self.payload(run, bytes_, rng)
             wire = wire_bytes(payload, self.segment_bytes) * np.bincount(src)[src]  # copies share the sender's link
             duration = self._duration_ns(wire[:, None], np.zeros(1, np.int64), rng)[:, 0]
+            begun = np.full(len(src), at)
+            duration = self.end_ns(run, src, dst, payload, begun, begun + duration) - begun  # no faster than the links
             sent.append((src, dst, at, duration, payload, repeated))
             at += int(duration.max())
         lead_ns = round(float(model["broadcast_lead_ms"]) * 1e6)
@@ -380,6 +407,7 @@ class ModelSampler(Sampler):
         tear_down_ns = max(round(self._document["tear_down"]["duration_ms"] * 1e6), 1)
         opened = min(run.start_ns + _LEAST_START_NS, first - 1)
         spans = {"start_up": (opened, first), "step": (first, last), "tear_down": (last, last + tear_down_ns)}
+        room = int(laws.size.sum() * _MESSAGES)
         for kind in self._document["control"]:
             exchanging = kind["kind"] != "other"
             pairs = _exchanging(kind["kind"], laws) if exchanging else _pairs(kind, run.collective.hosts, rng)
@@ -393,17 +421,18 @@ class ModelSampler(Sampler):
                     f"{kind['phase']}, more than {MOST_MESSAGES:,}; give fewer --steps or --workers"
                 )
             src = np.repeat(pairs, rng.poisson(expected, len(pairs)), 0)
+            payload = np.maximum(np.round(_draw(kind["bytes"], len(src), rng)), 1).astype(np.int64)
+            if kind["phase"] == "step":
+                src, payload = _fitting(src, payload, room, rng)
+                room -= int(payload.sum())
             start = rng.integers(*spans[kind["phase"]], size=len(src))
             if kind["phase"] == "step" and exchanging and run.topology != "pair_averaging":
                 start = _while_communicating(times, src[:, 0], rng)
-            self._send(book, src, port, start, kind["bytes"], rng)
+            self._send(book, src, port, start, payload)
 
-    def _send(
-        self, book: Book, pairs: Ints, port: int, start: Ints, sizes: Sequence[float], rng: np.random.Generator
-    ) -> None:
+    def _send(self, book: Book, pairs: Ints, port: int, start: Ints, payload: Ints) -> None:
         if not len(pairs):
             return
-        payload = np.maximum(np.round(_draw(sizes, len(pairs), rng)), 1).astype(np.int64)
         flow = book.flows(pairs[:, 0], pairs[:, 1], port)
         duration = packets_of(payload, self.segment_bytes) * 12_000
         book.send(flow, start, duration, payload, np.zeros_like(payload), port != Port.DATA)
@@ -450,6 +479,18 @@ def _pairs(kind: dict[str, Any], hosts: int, rng: np.random.Generator) -> Ints:
     chosen = rng.choice(len(every), number, replace=False)
     pairs: Ints = np.array(every, np.int64)[np.sort(chosen)]
     return pairs
+
+
+def _fitting(pairs: Ints, payload: Ints, room: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Messages that together have at most `room` bytes: all, or as many of them, drawn at random.
+
+    A message does not shrink with the model, so that those of a large model would be more than a tiny one's exchange.
+    """
+    if payload.sum() <= room:
+        return pairs, payload
+    order = rng.permutation(len(payload))
+    kept = np.sort(order[np.cumsum(payload[order]) <= room])
+    return pairs[kept], payload[kept]
 
 
 def _while_communicating(times: StepTimes, worker: Ints, rng: np.random.Generator) -> Ints:

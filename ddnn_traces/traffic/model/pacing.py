@@ -20,6 +20,7 @@ from ddnn_traces.traffic.traffic import HEADER_BYTES, Floats, Ints, Transfers
 _compiled = partial(jit.compiled, folder=cache.folder("pacing"))
 #: Longest window in which the rate of a link is measured.
 LONGEST_NS = 10_000_000
+_IDLE = 0.01  # part of the fullest window below which a window is not busy
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ def peaks(series: list[Floats], window_ns: int) -> Peaks:
     burst = max((_most(one, 1) for one in series), default=0.0)
     # a window is busy with half of what a second window adds to the first
     least = max((max((_most(one, 2) for one in series), default=0.0) - burst) / 2, 1.0)
+    if least < _IDLE * burst:  # messages beside a single full window: they show no rate
+        return Peaks(window_ns, 1, max(int(burst), 1), max(int(burst), 1))
     windows = 1
     busy = [(one >= least).astype(np.float64) for one in series]
     while windows < LONGEST_NS // window_ns and any(_most(one, windows + 1) > windows for one in busy):
