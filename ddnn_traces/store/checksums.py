@@ -127,14 +127,29 @@ def all_damages(dataset: Path, runs: Iterable[str] | None = None, pages: bool = 
     recorded = read(dataset)
     known = set(recorded) | run_ids(dataset)
 
+    of_no_run = _of_no_run(dataset, set(recorded))
+
     def of(run_id: str) -> list[Damage]:
         files = recorded.get(run_id)
-        found = [] if files is None else damages(dataset, run_id, files)
+        found = of_no_run.get(run_id, []) if files is None else damages(dataset, run_id, files)
         return found or (damages(dataset, run_id, None) if pages or files is None else [])
 
     with ThreadPoolExecutor(_READERS) as threads:
         of_runs = threads.map(of, sorted(known if runs is None else known & {*runs}))
         return [*(damaged_records(dataset) if runs is None else ()), *(damage for found in of_runs for damage in found)]
+
+
+def _of_no_run(dataset: Path, recorded: Collection[str]) -> dict[str, list[Damage]]:
+    """Folders of runs that neither a record nor the table runs has, by run."""
+    there = {folder.name for folder in (dataset / "runs").glob("run_id=*")}
+    found: dict[str, list[Damage]] = {}
+    for table in schema.TABLES:
+        for folder in sorted((dataset / table).glob("run_id=*")):
+            run_id = unquote(folder.name.removeprefix("run_id="))
+            if folder.name not in there and run_id not in recorded:
+                damage = Damage(run_id, f"{table}/{folder.name}", "of no run that the table runs has; remove it")
+                found.setdefault(run_id, []).append(damage)
+    return found
 
 
 def listed_damages(release: Path, listed: Sequence[ListedFile]) -> list[Damage]:

@@ -307,3 +307,17 @@ def test_every_flipped_bit_is_found(runs: Path, out: Path, number: int) -> None:
             assert hashes_of(out) == expected, where
         else:
             flip(path, bit)
+
+
+@pytest.mark.parametrize("name", ["three", "x'); COPY (SELECT 1) TO '%2Ftmp%2Fa'; --"])
+def test_a_folder_of_no_run_is_named_and_the_other_runs_are_checked(
+    name: str, sound: Path, tmp_path: Path, command: RunCommand
+) -> None:
+    dataset = tmp_path / "dataset"
+    shutil.copytree(sound / "dataset", dataset)
+    shutil.copytree(partition(dataset, "flows", "one"), dataset / "flows" / f"run_id={name}")
+    assert [damage.file for damage in checksums.all_damages(dataset)] == [f"flows/run_id={name}"]
+    done = command("check", str(dataset))
+    assert done.returncode == 1
+    assert "of no run that the table runs has; remove it" in done.stdout.decode()
+    assert "flow_references: ok" in done.stderr.decode()
