@@ -95,7 +95,6 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/cluster.md", "ddnn-traces ingest ssh://"): "needs a server of ssh",
     ("docs/cluster.md", "# ingest_on_slurm.py"): "needs Slurm",
     ("docs/explore.md", "pip install"): "installs the extra",
-    ("docs/mcp.md", "pip install"): "installs the extra",
     ("docs/ns3.md", "pip install"): "installs the extra",
     (
         "docs/ns3.md",
