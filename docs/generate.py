@@ -138,11 +138,15 @@ each query. The pictures are those of [our_dataset.md](our_dataset.md).
 def chart_list() -> str:
     """Every query with a figure: question, what its charts show, the paper's figure, and a picture of some."""
     parts = [NOTE.format(source="the charts of ddnn_traces/report/") + "# Charts\n\n" + CHARTS_INTRODUCTION]
+    # a query that several chapters draw stands in the last of them: the first screen has small forms
+    chapter_of = {query: chapter for chapter in page.CHAPTERS for query in chapter.drawn}
     for chapter in page.CHAPTERS:
-        drawn = [query for query in chapter.drawn if query in plot.DRAWN]
+        drawn = [query for query in chapter.drawn if chapter_of[query] is chapter]
         if drawn:
             parts.append(f"## {chapter.title}\n")
-            parts += [line for query in drawn for line in _figure(query, chapter.drawing(query))]
+        for query in drawn:
+            sections = [section for one in reversed(page.CHAPTERS) for section in one.drawing(query)]
+            parts += _figure(query, sections)
     return _tidy("\n".join(parts))
 
 
