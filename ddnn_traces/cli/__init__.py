@@ -48,6 +48,8 @@ def main() -> NoReturn:
     except (KeyboardInterrupt, click.Abort) as interrupt:
         message = str(interrupt) or str(interrupt.__cause__ or "")  # click makes an Abort without a message of a Ctrl-C
         _fail(message or "interrupted; no half-written file is left", 130)
+    except MemoryError as error:
+        _fail(f"not enough memory ({error}); read fewer captures at once, or give this program more", 1)
     except UnicodeEncodeError as error:  # a library that takes no other names
         _fail(f"{error.object[:_SHOWN]}: not in UTF-8, as this name or text has to be here; correct it", 2)
     except RuntimeError as error:

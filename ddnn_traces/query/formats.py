@@ -68,18 +68,19 @@ def _write(rows: pa.Table, output_format: str, out: BinaryIO) -> None:
             stream.write_table(rows)
 
 
-def _without_formulas(rows: pa.Table) -> pa.Table:
-    """The table with an apostrophe before each text, and name, that a spreadsheet would take for a formula.
+#: As https://owasp.org/www-community/attacks/CSV_Injection has it, also behind blanks and with signs of full width.
+_FORMULA = "^([\\t\\r\\n]|\\s*[=+\\-@\uff1d\uff0b\uff0d\uff20])"
 
-    As in https://owasp.org/www-community/attacks/CSV_Injection
-    """
+
+def _without_formulas(rows: pa.Table) -> pa.Table:
+    """The table with an apostrophe before each text, and name, that a spreadsheet would take for a formula."""
     import pyarrow.compute
 
     for i, field in enumerate(rows.schema):
         if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
-            shown = pyarrow.compute.replace_substring_regex(rows[i], r"^([=+\-@\t\r])", r"'\1")
+            shown = pyarrow.compute.replace_substring_regex(rows[i], _FORMULA, r"'\1")
             rows = rows.set_column(i, field.name, shown)
-    return rows.rename_columns([re.sub(r"^([=+\-@\t\r])", r"'\1", name) for name in rows.schema.names])
+    return rows.rename_columns([re.sub(_FORMULA, r"'\1", name) for name in rows.schema.names])
 
 
 def _markdown(rows: pa.Table) -> str:

@@ -14,6 +14,7 @@ import inspect
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ FILE = "traces.duckdb"
 
 #: Macro in the file that has the dataset's folder: all else in it is the same for every dataset.
 _FOLDER = "ddnn_traces.folder"
+_LOADED_NS = time.time_ns()  # when this process read its modules
 
 #: Of a connection to a database file that others made: their SQL, where DuckDB runs it, reads and writes no file.
 CLOSED: dict[str, Any] = {
@@ -184,7 +186,8 @@ def _cached(file: Path, name: str, make: Callable[[Path], None]) -> None:
         shutil.copyfile(cached, file)
         return
     make(file)
-    if cached:
+    # after an update, a process that has the old definitions in memory must not keep them as those of the new files
+    if cached and all(path.stat().st_ctime_ns < _LOADED_NS for path in _sources()):
         with contextlib.suppress(OSError), whole_file(cached) as half_written:
             shutil.copyfile(file, half_written)
         cache.remove_older(cached, "*.duckdb")
@@ -297,10 +300,14 @@ def _definitions(here: Place, maker: Path = Path(__file__)) -> str:
     known = [table for table, files in here.files.items() if files]
     about = (duckdb.__version__, __version__, here.has_older_runs, "=" in str(here.folder), known)  # see _table_view()
     made = hashlib.sha256(repr(about).encode())
-    sources = [Path(source.__file__ or "") for source in (catalogue, schema)]
-    for path in (maker, Path(__file__), *sources, *_files("queries", "*.sql"), *_files("schemas", "*.toml")):
+    for path in (maker, *_sources()):
         made.update(path.read_bytes())
     return made.hexdigest()
+
+
+def _sources() -> list[Path]:
+    modules = [Path(__file__), *(Path(module.__file__ or "") for module in (catalogue, schema))]
+    return [*modules, *_files("queries", "*.sql"), *_files("schemas", "*.toml")]
 
 
 def _files(name: str, pattern: str) -> list[Path]:

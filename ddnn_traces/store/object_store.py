@@ -173,7 +173,7 @@ def filesystem(url: str, listings: bool = False) -> tuple[Any, str]:
         package = (PACKAGES | _OTHER_PACKAGES).get(scheme)
         step = f"pip install {package}" if package else f"install what fsspec asks for ({scrubbed(error)[:120]})"
         raise UsageError(f"{shown(url)}: the library for {scheme}:// is not installed; {step}") from error
-    except ValueError as error:
+    except (ValueError, TypeError) as error:  # TypeError: a URL without the name of a host
         known = "s3://, gs:// or az://"
         raise UsageError(f"{shown(url)}: cannot be used ({scrubbed(error)[:200]}); give a URL of {known}") from error
     if scheme in ("s3", "s3a") and not listings:

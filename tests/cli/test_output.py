@@ -93,11 +93,12 @@ def test_a_cell_of_markdown_is_no_html(command: RunCommand, several: Dataset) ->
 def test_no_cell_of_a_spreadsheet_is_a_formula(command: RunCommand, several: Dataset) -> None:
     """Text, names and lists that begin as a formula get an apostrophe; numbers stay numbers, and csv what it was."""
     query = (
-        "SELECT '=1+2' AS \"@a\", '+1' AS b, '-x' AS c, -1 AS d, 'a=1' AS e, chr(9) || '=1' AS f, NULL::VARCHAR AS g"
+        "SELECT '=1+2' AS \"@a\", '+1' AS b, '-x' AS c, -1 AS d, 'a=1' AS e, chr(9) || '=1' AS f, NULL::VARCHAR AS g, "
+        "' =1' AS h, chr(65309) || '1' AS i"
     )
     done = command("sql", several.path, query, "--format", "spreadsheet")
     assert list(csv.reader(done.stdout.decode().splitlines())) == [
-        ["'@a", "b", "c", "d", "e", "f", "g"], ["'=1+2", "'+1", "'-x", "-1", "a=1", "'\t=1", ""],
+        ["'@a", *"bcdefghi"], ["'=1+2", "'+1", "'-x", "-1", "a=1", "'\t=1", "", "' =1", "'\uff1d1"],
     ]  # fmt: skip
     plain = command("sql", several.path, query, "--format", "csv")
     assert "'" not in plain.stdout.decode()

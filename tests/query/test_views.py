@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -216,8 +217,21 @@ def test_cached_queries_are_those_made_anew(
     with (tmp_path / "queries" / "topology.sql").open("a") as file:
         file.write("-- another line\n")
     monkeypatch.setattr(schema, "shipped_folder", lambda name: tmp_path / name)
+    monkeypatch.setattr(views, "_LOADED_NS", time.time_ns() + 10**9)
     views.write(tmp_path / "other", dataset)
     assert len(list(cached.iterdir())) == 2 * is_writable
+
+
+def test_what_a_process_made_before_an_update_is_not_kept(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its definitions in memory are not those of the files that it reads now."""
+    cached = tmp_path / "cached"
+    cached.mkdir()
+    monkeypatch.setattr(cache, "folder", lambda _: cached)
+    monkeypatch.setattr(views, "_LOADED_NS", 0)  # before all files were written
+    views.write(tmp_path / "a.duckdb", dataset)
+    assert list(cached.iterdir()) == []
 
 
 @pytest.mark.parametrize("content", mostly_long([None, b"", b"no database"], b"no database"))

@@ -184,11 +184,11 @@ class Cluster:
             # a certificate of this run, which its processes alone have: without it every user of this machine who
             # reached a port of Dask could run code as this one
             self._security = self._distributed.Security.temporary()
-            with _interrupts_blocked():
+            with _interrupts_blocked(), _without_pages():
                 self._here = self._distributed.LocalCluster(
                     protocol="tls://", security=self._security,
                     n_workers=int(self._address.removeprefix(_LOCAL)), threads_per_worker=1, processes=True,
-                    dashboard_address="127.0.0.1:0",
+                    dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False},
                     host="127.0.0.1", silence_logs=50,
                 )  # fmt: skip
         else:
@@ -488,6 +488,15 @@ def _interrupts_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _without_pages() -> contextlib.AbstractContextManager[Any]:
+    """Dask's HTTP servers, which ask nobody for a certificate, have no pages: other users would read what runs."""
+    import dask
+
+    pages: dict[str, list[str]] = {f"distributed.{of}.http.routes": [] for of in ("scheduler", "worker")}
+    found: contextlib.AbstractContextManager[Any] = dask.config.set(pages)
+    return found
 
 
 def _look_up(address: str) -> None:

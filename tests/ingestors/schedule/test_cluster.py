@@ -10,6 +10,8 @@ import pty
 import random
 import re
 import signal
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -159,6 +161,12 @@ def test_nobody_else_uses_the_processes_of_this_machine() -> None:
             with pytest.raises((OSError, TimeoutError)):
                 Client(address, security=security, timeout=2, set_as_default=False)
         assert cluster._client.submit(sum, [1, 2]).result() == 3
+        of_workers = cluster._client.scheduler_info()["workers"].values()
+        ports = [cluster._here.scheduler.http_server.port, *(worker["services"]["dashboard"] for worker in of_workers)]
+        for port in ports:  # of HTTP, which asks for no certificate
+            for page in ("/status", "/info/main/workers.html", "/json/identity.json", "/metrics"):
+                with pytest.raises(urllib.error.HTTPError, match="404"):
+                    urllib.request.urlopen(f"http://127.0.0.1:{port}{page}", timeout=60)
 
 
 def test_twenty_workers_are_killed(runs: Path, tmp_path: Path, expected: dict[str, str]) -> None:
