@@ -31,6 +31,8 @@ _MARK = re.compile(r"[-_. =]")
 _ABSOLUTE = re.compile(r"(?<![\w.~/:])/[\w.+@~-]+/\S*|(?<!\w)[A-Za-z]:\\\S*|~\w\S*")
 #: Of a number without a unit, and of one with a unit.
 _MOST_DIGITS, _MOST_WITH_UNIT = 3, 4
+#: From so many numbers of one word or unit on, a text may hold an address.
+_MANY = 3
 #: Letters of a service's key.
 _SHORTEST_KEY = 16
 #: No number begins with 0 but 0 and 0.5: 001 is of a list of nodes, 0254 an octal number, 049 a country.
@@ -71,9 +73,10 @@ def unknown(text: str, numbers: Collection[float] = (), allowed: Iterable[str] =
         near = [other[0] for other in others if 1 in (token.start() - other.end(), other.start() - token.end())]
         if _LETTER_NUMBER.fullmatch(token[0]) and any(map(_DIGIT.search, near)):
             known[number] = False
+    many = _many_numbers(tokens)
     found: list[Span] = []
     for token, is_known in zip(tokens, known, strict=True):
-        if is_known:
+        if is_known and _kind(token) not in many:
             continue
         start, end = token.span()
         # nothing but marks between two unknown parts: they are one, so that its form is not left either
@@ -81,6 +84,23 @@ def unknown(text: str, numbers: Collection[float] = (), allowed: Iterable[str] =
             start = found.pop()[0]
         found.append((start, end))
     return found
+
+
+def _many_numbers(tokens: Iterable[re.Match[str]]) -> set[str]:
+    """Words and units with _MANY different numbers in one text: n10-n20-n30-n7, 10ms 20ms 30ms."""
+    numbers: dict[str, set[str]] = {}
+    for token in tokens:
+        if kind := _kind(token):
+            numbers.setdefault(kind, set()).add(token[0].casefold())
+    return {kind for kind, found in numbers.items() if len(found) >= _MANY}
+
+
+def _kind(token: re.Match[str]) -> str:
+    """The word before or the unit behind the number of a token that is both; else empty."""
+    if token["number"] is not None:
+        return f"number {token['unit'].casefold()}" if token["unit"] else ""
+    parts = _NUMBERED.fullmatch(token[0].casefold())
+    return parts["word"] if parts else ""
 
 
 def _is_known(text: str, token: re.Match[str], numbers: Collection[float]) -> bool:
@@ -91,6 +111,8 @@ def _is_known(text: str, token: re.Match[str], numbers: Collection[float]) -> bo
     if token["number"] is None:
         parts = _NUMBERED.fullmatch(word)
         if parts is None or parts["word"] not in vocabulary["numbered"]:
+            return False
+        if parts["word"] == "w" and re.fullmatch("[1-4][0-9]|5[0-3]", parts["number"]):  # a week
             return False
         padded = parts["number"] if len(parts["word"]) == 1 else parts["number"].lstrip("0") or "0"  # loss05
         return _is_short(padded)
