@@ -23,6 +23,14 @@ MOST_WINDOWS = 400
 #: Colours that can be told apart.
 MOST_SERIES = 10
 
+#: Workers by their labels, with their hosts' names in figures.
+WORKERS = """
+    SELECT run_id, label AS worker, min(host) AS host
+    FROM hosts
+    JOIN host_names USING (run_id, host_ip)
+    GROUP BY ALL
+"""
+
 # since_start_s is the column that brushes select by: the start of a window or a step, by its run's first packet.
 # series, the colour: the run, or of a single run the host that sends or trains.
 _TABLES = """
@@ -36,12 +44,7 @@ JOIN flow_names USING (run_id, flow_id)
 LEFT JOIN (SELECT run_id, host_ip AS src_ip, host AS source FROM host_names) USING (run_id, src_ip)
 LEFT JOIN (SELECT run_id, host_ip AS dst_ip, host AS target FROM host_names) USING (run_id, dst_ip);
 CREATE TABLE explored_steps AS
-WITH named AS (
-    SELECT run_id, label AS worker, min(host) AS host
-    FROM hosts
-    JOIN host_names USING (run_id, host_ip)
-    GROUP BY ALL
-), logged AS (
+WITH named AS ({workers}), logged AS (
     SELECT steps.*, host, coalesce(first_ns, min(start_ns) OVER (PARTITION BY run_id)) AS zero_ns
     FROM steps
     LEFT JOIN run_spans USING (run_id)
@@ -103,7 +106,7 @@ def make(dataset: Dataset) -> Contents:
     runs = tuple(dataset.run_ids)
     connection.execute(BOUNDS)
     window_ms = _window_ms(connection)
-    connection.execute(_TABLES.format(window_ms=repr(window_ms), runs=len(runs)))
+    connection.execute(_TABLES.format(window_ms=repr(window_ms), runs=len(runs), workers=WORKERS))
     connection.execute(_CLOSE)
     (found,) = connection.execute(_CONTENTS).fetchall()
     series, *others = found

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.explore.contents import WORKERS
 from ddnn_traces.regression.results import generated
 from ddnn_traces.report import page
 from ddnn_traces.store.whole_files import whole_file
@@ -52,13 +53,8 @@ JOIN named USING (run_id, flow_id)
 GROUP BY ALL
 ORDER BY ALL
 """
-_STEPS = """
-WITH named AS (
-    SELECT run_id, label AS worker, min(host) AS host
-    FROM hosts
-    JOIN host_names USING (run_id, host_ip)
-    GROUP BY ALL
-), numbered AS (
+_STEPS = f"""
+WITH named AS ({WORKERS}), numbered AS (
     SELECT *, ceil(count(*) OVER (PARTITION BY run_id) / $steps)::BIGINT AS every
     FROM steps
     WHERE start_ns IS NOT NULL AND end_ns IS NOT NULL

@@ -3,11 +3,6 @@
 const $ = (id) => document.getElementById(id);
 const COLOURS = ['#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#8c6d31', '#7b4173', '#637939', '#843c39'];
 
-const unpack = async (element) => {
-  const bytes = Uint8Array.from(atob(element.textContent), (letter) => letter.charCodeAt(0));
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'))).json();
-};
-
 // Rows of the chosen runs. series, the colour: the run, or of a single run the host that sends or trains.
 const rows = (runs) => {
   const windows = [], steps = [];

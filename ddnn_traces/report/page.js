@@ -51,10 +51,6 @@ const runIds = JSON.parse(document.getElementById('run-ids').textContent);
 let chosen = null;
 
 // Charts. A figure has one or many next to each other, each of a run or of all; those in view are drawn.
-const unpack = async (element) => {
-  const bytes = Uint8Array.from(atob(element.textContent), (letter) => letter.charCodeAt(0));
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'))).json();
-};
 const vega = unpack(document.getElementById('vega')).then((program) => { (0, eval)(program); });
 
 // The chart, so many pixels narrower: texts keep their size, only what is between them shrinks.

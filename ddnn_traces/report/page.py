@@ -81,7 +81,7 @@ class Report:
 
     def html(self) -> str:
         """The page, which loads nothing."""
-        script = Markup((_HERE / "page.js").read_text(encoding="utf-8"))  # noqa: S704
+        script = _script("page.js")
         return _render(
             "page.html", report=self, queries=self._queries(), charts=_charts, packed=_packed, most=ROWS_AS_ELEMENTS,
             script=script, vega=_vega_program(),
@@ -179,8 +179,13 @@ def chart_page(figure: Figure) -> str:
 
 def explorer_page(title: str, note: str, runs: list[dict[str, Any]]) -> str:
     """The page of `explore --export`, which loads nothing. runs: as of explore.static."""
-    script = Markup((_HERE / "explorer.js").read_text(encoding="utf-8"))  # noqa: S704
+    script = _script("explorer.js")
     return _render("explorer.html", title=title, note=note, packed=_packed(runs), script=script, vega=_vega())
+
+
+def _script(name: str) -> Markup:
+    """A script of this folder, with what unpacks the content of the page before it."""
+    return Markup("".join((_HERE / part).read_text(encoding="utf-8") for part in ("unpack.js", name)))  # noqa: S704
 
 
 def _vega_program() -> str:

@@ -125,9 +125,9 @@ def all_damages(dataset: Path, runs: Iterable[str] | None = None, pages: bool = 
     traces.duckdb is not among them: it is made of definitions, and DuckDB has checksums of its own.
     """
     recorded = read(dataset)
-    known = set(recorded) | run_ids(dataset)
-
-    of_no_run = _of_no_run(dataset, set(recorded))
+    unrecorded = run_ids(dataset) - set(recorded)
+    known = {*recorded, *unrecorded}
+    of_no_run = _of_no_run(dataset, unrecorded) if unrecorded else {}
 
     def of(run_id: str) -> list[Damage]:
         files = recorded.get(run_id)
@@ -139,14 +139,14 @@ def all_damages(dataset: Path, runs: Iterable[str] | None = None, pages: bool = 
         return [*(damaged_records(dataset) if runs is None else ()), *(damage for found in of_runs for damage in found)]
 
 
-def _of_no_run(dataset: Path, recorded: Collection[str]) -> dict[str, list[Damage]]:
-    """Folders of runs that neither a record nor the table runs has, by run."""
+def _of_no_run(dataset: Path, unrecorded: Collection[str]) -> dict[str, list[Damage]]:
+    """Folders of these runs where the table runs has none of that name, by run."""
     there = {folder.name for folder in (dataset / "runs").glob("run_id=*")}
     found: dict[str, list[Damage]] = {}
     for table in schema.TABLES:
         for folder in sorted((dataset / table).glob("run_id=*")):
             run_id = unquote(folder.name.removeprefix("run_id="))
-            if folder.name not in there and run_id not in recorded:
+            if folder.name not in there and run_id in unrecorded:
                 damage = Damage(run_id, f"{table}/{folder.name}", "of no run that the table runs has; remove it")
                 found.setdefault(run_id, []).append(damage)
     return found

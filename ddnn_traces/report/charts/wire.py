@@ -179,7 +179,7 @@ def run_throughput(frame: pl.DataFrame) -> alt.TopLevelMixin:
     A click in the legend leaves one pair. A red mark is a window in which payload was sent again. At first the training
     is enlarged.
     """
-    ranges = {row[0]: list(row[1:]) for row in frame.select("run_id", *_TRAINING).unique().iter_rows()}
+    ranges = {run: (start, end) for run, start, end in frame.select("run_id", *_TRAINING).unique().iter_rows()}
     # names of selections are global in a page of several panels
     zoom = alt.selection_interval(
         encodings=["x"],
@@ -197,10 +197,12 @@ def run_throughput(frame: pl.DataFrame) -> alt.TopLevelMixin:
     )  # fmt: skip
 
     def values(run_id: str, run: pl.DataFrame) -> dict[str, Any]:
+        start, end = ranges[run_id]
         return {
             "title": style.panel_title(run_id, _THROUGHPUT_WIDTH),
             "window": f"{run['window_s'][0]:g} s from (s)",
-            **dict(zip(("from", "to"), ranges[run_id], strict=True)),
+            "from": start,
+            "to": end,
             "pairs": run.sort("pair_place")["pair"].unique(maintain_order=True).to_list(),
         }
 
