@@ -40,6 +40,7 @@ _EVENT_KINDS = (
     "backward", "checkpoint", "restore", "process_killed", "host_killed", "restart",
 )  # fmt: skip
 
+_ROWS_NAME = re.compile(r"(?:phases|events)-(?P<worker>.+)\.csv", re.DOTALL)
 _LOG_NAME = re.compile(r"train_history(?:-(?P<worker>.+))?\.log", re.DOTALL)
 #: Times end here, in 2116, so that an offset of the clocks can be added.
 _MOST_NS = 2**62
@@ -125,7 +126,15 @@ def read_logs(folder: Path, messages: Messages, host: str | None = None) -> list
             messages.warn(str(error))
         else:
             logs.setdefault(log.worker, log)
+    _warn_of_rows_without_log(folder, {worker or first for worker in paths.values()}, messages)
     return sorted(logs.values(), key=lambda log: natural_order(log.worker))
+
+
+def _warn_of_rows_without_log(folder: Path, workers: set[str], messages: Messages) -> None:
+    for path in sorted(folder.iterdir()):
+        if (m := _ROWS_NAME.fullmatch(path.name)) and m["worker"] not in workers:
+            log = f"train_history-{m['worker']}.log"
+            messages.warn(f"{path}: not read, since {log} is not beside it; add that log, or remove this file")
 
 
 def natural_order(label: str) -> list[tuple[bool, int, str]]:

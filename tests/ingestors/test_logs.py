@@ -383,3 +383,10 @@ def test_an_events_file_with_another_header(tmp_path: Path) -> None:
     events, (warning,) = read_events_of(tmp_path, "step,kind\n0,send\n")
     assert events == ()
     assert "not used, its first line is not 'step,kind,name,t_begin,t_end,bytes'" in warning
+
+
+@pytest.mark.parametrize(("kind", "text"), [("phases", PHASES), ("events", EVENTS)])
+def test_rows_of_a_worker_without_a_log_are_named(tmp_path: Path, kind: str, text: str) -> None:
+    (tmp_path / f"{kind}-worker-2.csv").write_text(text)
+    _, (warning,) = read(tmp_path, worker_1=STEPS)
+    assert warning.startswith(f"{tmp_path / f'{kind}-worker-2.csv'}: not read, since train_history-worker-2.log ")
