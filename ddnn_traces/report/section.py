@@ -18,7 +18,7 @@ from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import StoredViews
 from ddnn_traces.regression.results import generated
 from ddnn_traces.report.charts import style
-from ddnn_traces.report.charts.panels import SHOWN_RUNS, choosable, panels
+from ddnn_traces.report.charts.panels import NAMED_ROWS, SHOWN_RUNS, choosable, panels
 from ddnn_traces.report.number_text import digits, text
 from ddnn_traces.text import counted, for_xml
 
@@ -32,11 +32,15 @@ if TYPE_CHECKING:
 TABLE_ROWS = 1000
 #: Rows of a table that the page has as elements; a browser makes the others when a reader asks for them.
 ROWS_AS_ELEMENTS = 25
-#: Runs of a chart with a row a run that are drawn until a reader chooses others; one of each kind comes first.
-ROWS_AT_FIRST = 16
+#: Runs of a chart with a line a run that are drawn until a reader chooses others; one of each kind comes first.
+LINES_AT_FIRST = 16
 #: Runs with a panel each that a file of a chart has.
 FILE_PANELS = 12
 PNG_SCALE = 2
+_GROUPED = (
+    "A row is a setting, with its number of runs: bars are means over them (of phases medians), points are runs. "
+    f"Where you choose up to {NAMED_ROWS} runs by their names, a row is a run."
+)
 NO_JOB = (
     "No run's flows repeat their bytes in each step, so no job is seen; five steps and the captures of all hosts are "
     "needed."
@@ -102,7 +106,13 @@ class Results:
     @property
     def runs(self) -> list[str]:
         """The runs that have a flow, as charts call them, in the order in which they enter a figure."""
-        return [for_xml(run) for run in self.rows(Source("figure_runs"))["run_id"]]
+        return list(self.settings)
+
+    @cached_property
+    def settings(self) -> dict[str, str | None]:
+        """The setting of each of these runs in a few words, as charts call both; None where none is declared."""
+        rows = self.rows(Source("figure_runs")).select("run_id", "setting")
+        return {for_xml(run): for_xml(setting) if setting else None for run, setting in rows.iter_rows()}
 
     def each(self, rows: int, most: int, least: int) -> int:
         """How many rows a figure draws of each run, so that all runs have about `rows` together."""
@@ -285,14 +295,14 @@ class Section:
 
     def figure(
         self, chart: Callable[..., alt.TopLevelMixin], frame: pl.DataFrame, caption: str, *sources: Source,
-        others: Sequence[Any] = (), most: int | None = None, parts: Sequence[str] = (), noun: str = "run",
-        lead: str = "",
+        others: Sequence[Any] = (), has_rows: bool = False, most: int | None = None, parts: Sequence[str] = (),
+        noun: str = "run", lead: str = "",
     ) -> None:  # fmt: skip
         """Add the chart that a function of charts/ draws; the function's name is the figure's.
 
-        sources: where they are not the section's. others: further arguments of the function. most: of a chart with
-        rows of many runs, how many the page draws at first. parts: results of part(). noun: what a panel is of, where
-        panels are of one thing each. lead: the run whose panel comes first.
+        sources: where they are not the section's. others: further arguments of the function. has_rows: whether it is
+        a style.row_chart. most: of a chart with a line a run, how many the page draws at first. parts: results of
+        part(). noun: what a panel is of, where panels are of one thing each. lead: the run whose panel comes first.
         """
         sources = sources or (self.source,)
         parts = [sentence for sentence in parts if sentence]
@@ -301,10 +311,13 @@ class Section:
         if note := self.results.synthetic_sentence:
             caption, spec = f"{caption} {note}", _with_note(spec, note)
         runs: list[str] = []
-        if most is not None:
+        if has_rows or most is not None:
             there = set(map(for_xml, frame["run_id"]))
-            runs = [run for run in self.results.runs if run in there]
-            spec = choosable(spec, runs[:most])
+            settings = {run: setting for run, setting in self.results.settings.items() if run in there}
+            runs = list(settings)
+            spec = choosable(spec, runs[:most], settings if has_rows else None)
+            if has_rows and len(runs) > NAMED_ROWS:
+                caption = f"{caption} {_GROUPED}"
         first, order = runs[:most], self.results.runs
         self.figures.append(
             Figure(chart.__name__, spec, caption, sources, runs, first, order, parts, noun, for_xml(lead))

@@ -17,16 +17,16 @@ from tools import RunCommand
 import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.report import plot
-from ddnn_traces.report.chapters import drivers, steps, time, volume
-from ddnn_traces.report.charts.panels import panels
-from ddnn_traces.report.section import Figure
+from ddnn_traces.report.chapters import drivers, time
+from ddnn_traces.report.charts.panels import NAMED_ROWS, panels
+from ddnn_traces.report.section import Figure, Results
 from ddnn_traces.store import schema
 
 CHARTS = Path(__file__).parents[2] / "docs" / "charts.md"
 #: Charts in which a mark of that type is a row of the query, with the number of marks a row.
 MARKS = {
     "flow_counts": ("rect", 3), "total_throughput": ("symbol", 1), "gradient_flow_throughput": ("symbol", 1),
-    "accuracy_volume": ("symbol", 1), "volume_by_model": ("symbol", 1), "position_volume": ("rect", 2),
+    "accuracy_volume": ("symbol", 1), "volume_by_model": ("symbol", 1),
     "flow_class_counts": ("rule", 1),
 }  # fmt: skip
 
@@ -75,23 +75,41 @@ def stated(figure: Figure, drawn: int, of: int) -> bool:
     return drawn == of
 
 
-@pytest.fixture
-def few_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page that draws one run of each chart until its reader chooses others."""
-    for chapter in (drivers, steps, time, volume):
-        monkeypatch.setattr(chapter, "ROWS_AT_FIRST", 1)
-
-
-@pytest.mark.parametrize("query", ["flow_counts", "total_throughput", "accuracy_volume", "flow_class_counts"])
-def test_a_file_has_the_runs_that_a_page_draws_later(dataset: Dataset, query: str, few_at_first: None) -> None:
-    (figure,) = plot.figures(dataset, query)
+def test_a_file_has_the_runs_that_a_page_draws_later(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drivers, "LINES_AT_FIRST", 1)
+    (figure,) = plot.figures(dataset, "accuracy_volume")
     assert len(figure.first) == 1 < len(figure.runs)
     drawn = scene(figure)
     assert runs_of(drawn) >= set(dataset.run_ids)
-    kind, marks_a_row = MARKS[query]
-    rows = dataset.query(query, **figure.sources[0].params)
+    kind, marks_a_row = MARKS["accuracy_volume"]
+    rows = dataset.query("accuracy_volume", **figure.sources[0].params)
     assert Counter(of for of, _ in marks(drawn))[kind] == marks_a_row * rows.height
     assert figure.file_parts == []
+
+
+@pytest.mark.parametrize(
+    ("query", "of_a_row"), [("flow_counts", ["rect", "rect", "rect"]), ("position_volume", ["rect"] * 6)]
+)
+def test_runs_of_a_setting_share_a_row_where_there_are_many(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch, query: str, of_a_row: list[str]
+) -> None:
+    """A bar is the mean, a point each run, and the row says how many there are."""
+    rows = dataset.query("figure_runs").with_columns(setting=pl.lit("some & all"))
+    settings = dict(rows.select("run_id", "setting").iter_rows())
+    monkeypatch.setattr(Results, "settings", settings)
+    (named,) = plot.figures(dataset, query)
+    assert NAMED_ROWS >= len(settings) > 1 and runs_of(scene(named)) == set(settings)
+    monkeypatch.setattr("ddnn_traces.report.charts.panels.NAMED_ROWS", len(settings) - 1)
+    monkeypatch.setattr("ddnn_traces.report.section.NAMED_ROWS", len(settings) - 1)
+    (grouped,) = plot.figures(dataset, query)
+    drawn = scene(grouped)
+    assert runs_of(drawn) == {*settings, f"some & all ({len(settings)} runs)"}
+    assert [kind for kind, _ in marks(drawn) if kind == "rect"] == of_a_row
+    assert "A row is a setting" in grouped.caption and "A row is a setting" not in named.caption
+    if query == "flow_counts":
+        lengths = [item["width"] for kind, item in marks(drawn) if kind == "rect"]
+        means = dataset.query(query).select("large_data_flows", "acknowledgement_flows", "side_flows").mean().row(0)
+        assert [length / sum(lengths) for length in lengths] == pytest.approx([mean / sum(means) for mean in means])
 
 
 def test_a_file_says_how_many_panels_it_has(
@@ -140,6 +158,9 @@ def test_a_file_of_the_shipped_dataset_leaves_out_no_run_without_a_word(shipped:
             kind, marks_a_row = MARKS[source.query]
             if query == "flow_class_counts":
                 rows = rows.filter(pl.col("flows") > 0)  # a class without flows has no range
+            if query in ("flow_counts", "flow_class_counts"):  # of many runs, a row is a setting
+                of_settings = rows.join(shipped.query("figure_runs"), on="run_id")
+                rows = of_settings.unique(["setting", *({"size_class"} & set(rows.columns))])
             assert Counter(of for of, _ in marks(drawn))[kind] == marks_a_row * rows.height, figure.name
         assert all(len(list(marks(panel))) > 0 for panel in plots(drawn)), figure.name
 

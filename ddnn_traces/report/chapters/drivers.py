@@ -7,7 +7,7 @@ import polars as pl
 from ddnn_traces.regression import ERRORS, Regression, sentences
 from ddnn_traces.report.charts import cheng, gao, regression, zerwas
 from ddnn_traces.report.number_text import count, digits, number_of, percent, size, span, words, yes_no
-from ddnn_traces.report.section import ROWS_AT_FIRST, Chapter, Column, Section, Source, Table, numbers, texts
+from ddnn_traces.report.section import LINES_AT_FIRST, Chapter, Column, Section, Source, Table, numbers, texts
 from ddnn_traces.text import counted
 
 EXCLUDED = 80  # runs whose reason is stated
@@ -50,7 +50,7 @@ def step_volume(section: Section, frame: pl.DataFrame) -> None:
     parts = [section.part(shown, frame)]
     section.figure(regression.step_volume_fit, shown, caption, parts=parts)
     caption = "The same for each MB of model, which separates the runs."
-    section.figure(regression.step_volume_runs, shown, caption, most=ROWS_AT_FIRST, parts=parts)
+    section.figure(regression.step_volume_runs, shown, caption, has_rows=True, parts=parts)
 
 
 def volumes(section: Section, frame: pl.DataFrame) -> pl.DataFrame:
@@ -150,7 +150,7 @@ def accuracy(section: Section, frame: pl.DataFrame) -> None:
     is_thinned = frame.group_by("run_id").len()["len"].max() >= ACCURACY_POINTS  # type: ignore[operator]
     steps = section.rows(Source("accuracy_volume")) if is_thinned else frame
     parts = [section.part(frame.height, steps.height, "step of a run")]
-    section.figure(zerwas.accuracy_volume, frame, caption, most=ROWS_AT_FIRST, parts=parts)
+    section.figure(zerwas.accuracy_volume, frame, caption, most=LINES_AT_FIRST, parts=parts)
     marks = section.rows(of_marks)
     reached = "; ".join(_reached(mark, rows) for (mark,), rows in marks.group_by("mark", maintain_order=True))
     section.headline = f"{reached}."

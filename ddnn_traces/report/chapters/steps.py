@@ -13,7 +13,6 @@ from ddnn_traces.report.section import (
     NO_FLOWS,
     NO_JOB,
     NO_LOG,
-    ROWS_AT_FIRST,
     Chapter,
     Column,
     Section,
@@ -281,9 +280,7 @@ def phases(section: Section, frame: pl.DataFrame) -> None:
         "time is the time still to send when the phase's computation has ended (at most, where it is measured by the "
         "wire or estimated), the mark in the chart of volume a model for each worker."
     )
-    section.figure(
-        farhat.parameter_server_phases, timed, caption, most=ROWS_AT_FIRST, parts=[section.part(timed, frame)]
-    )
+    section.figure(farhat.parameter_server_phases, timed, caption, has_rows=True, parts=[section.part(timed, frame)])
     columns = [
         texts("run", "run_id"), texts("phase", "phase"), numbers("steps", "steps", count),
         numbers("lasts (ms, mean)", "mean_ms"), numbers("overlap (ms)", "mean_overlap_ms"),

@@ -6,7 +6,7 @@ import polars as pl
 
 from ddnn_traces.report.charts import farhat, zerwas
 from ddnn_traces.report.number_text import count, number_of, pair, percent, rate, span, text
-from ddnn_traces.report.section import NO_FLOWS, ROWS_AT_FIRST, Chapter, Column, Section, Source, numbers, texts
+from ddnn_traces.report.section import NO_FLOWS, Chapter, Column, Section, Source, numbers, texts
 from ddnn_traces.text import counted
 
 # of a run
@@ -36,7 +36,7 @@ def positions(section: Section, frame: pl.DataFrame) -> None:
         "Before the first step, during training and after the last step, by the log of the worker at which a "
         "packet was captured."
     )
-    section.figure(farhat.position_volume, frame, caption, most=ROWS_AT_FIRST)
+    section.figure(farhat.position_volume, frame, caption, has_rows=True)
 
 
 @chapter.section("flow-timeline", "Activity of flows over time", TIMELINE, NO_FLOWS, reference="zerwas, fig. 6")
@@ -94,7 +94,7 @@ def total_throughput(section: Section, frame: pl.DataFrame) -> None:
         "Mean of the throughput over the training (without a log: the capture). A bar is the 95% interval within the "
         f"run, where the mean of a longer run would be, of samples of a step or more; {_FEW_SAMPLES}."
     )
-    section.figure(zerwas.throughput_intervals, known, caption, most=ROWS_AT_FIRST, parts=[section.part(known, frame)])
+    section.figure(zerwas.throughput_intervals, known, caption, has_rows=True, parts=[section.part(known, frame)])
     columns = [*_interval_columns(), numbers("share of the links", "link_share", percent)]
     section.table(frame, columns, "Throughput of each run; the interval says nothing about other runs of the setting.")
     of_repeats = Source("total_throughput", {"pool_by": "framework_setting,model"})
@@ -170,7 +170,7 @@ def gradient_flow(section: Section, frame: pl.DataFrame) -> None:
         f"{number_of(known['peak_sample_ms'].max()):g} ms."
     )
     parts = [section.part(known, frame)]
-    section.figure(zerwas.gradient_flow_intervals, known, caption, most=ROWS_AT_FIRST, parts=parts)
+    section.figure(zerwas.gradient_flow_intervals, known, caption, has_rows=True, parts=parts)
     run, *others = _interval_columns()
     columns = [
         run,

@@ -6,7 +6,7 @@ import polars as pl
 
 from ddnn_traces.report.charts import farhat, zerwas
 from ddnn_traces.report.number_text import count, counts, percent, size, span, words, yes_no
-from ddnn_traces.report.section import NO_FLOWS, ROWS_AT_FIRST, Chapter, Section, Source, numbers, texts
+from ddnn_traces.report.section import NO_FLOWS, Chapter, Section, Source, numbers, texts
 from ddnn_traces.text import counted
 
 _TRANSFERS = Source("parameter_server_transfers")
@@ -101,7 +101,7 @@ def flow_counts(section: Section, frame: pl.DataFrame) -> None:
         "of the run's bytes on the wire, except that an acknowledgement flow among them is counted as such: it goes "
         "back along a large flow with nearly no payload. Side flows are all others."
     )
-    section.figure(zerwas.flow_counts, frame, caption, most=ROWS_AT_FIRST, parts=[section.part(frame, all_runs)])
+    section.figure(zerwas.flow_counts, frame, caption, has_rows=True, parts=[section.part(frame, all_runs)])
 
 
 @chapter.section("flow-classes", "Small, medium and large flows", Source("flow_class_counts"), NO_FLOWS)
@@ -118,7 +118,7 @@ def flow_classes(section: Section, frame: pl.DataFrame) -> None:
         "Classes are separated at the two widest gaps of a run's flow sizes; a bar extends from the smallest "
         "flow of a class to its largest."
     )
-    section.figure(farhat.flow_classes, frame, caption, most=ROWS_AT_FIRST)
+    section.figure(farhat.flow_classes, frame, caption, has_rows=True)
 
 
 @chapter.section("flow-and-model", "Flow size and model size", Source("iteration_flow_size"))

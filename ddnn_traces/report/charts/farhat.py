@@ -29,15 +29,24 @@ def position_volume(frame: pl.DataFrame) -> alt.TopLevelMixin:
 
     def bars(measure: str) -> Any:
         scale, percent = alt.Scale(domain=[0, 1], nice=False), alt.Axis(format=".0%")
-        return style.data_chart(shown.filter(measure=measure)).mark_bar(size=12).encode(
-            x=alt.X("share:Q", title=f"{measure} (share of the run)", scale=scale, axis=percent),
-            y=style.run_rows(), order=alt.Order("place:Q"),
-            color=style.kind_color("position:N", "sent", _POSITIONS),
+        of_runs = style.row_chart(shown.filter(measure=measure)).encode(
+            x=alt.X("share:Q", title=f"{measure} (share of the run)", scale=scale, axis=percent), y=style.run_rows()
+        )
+        means = of_runs.transform_aggregate(
+            share="mean(share)", packets="mean(packets)", wire_bytes="mean(wire_bytes)",
+            groupby=["row", "position", "place"],
+        )  # fmt: skip
+        stacked = means.mark_bar(size=12).encode(
+            order=alt.Order("place:Q"), color=style.kind_color("position:N", "sent", _POSITIONS),
             tooltip=style.tips(
-                style.RUN, ("position:N", "sent"), ("share:Q", f"share of {measure}", ".4~%"),
-                ("packets:Q", "packets", ","), ("wire_bytes:Q", "bytes on the wire", ","),
+                style.ROW, ("position:N", "sent"), ("share:Q", f"share of {measure}, mean", ".4~%"),
+                ("packets:Q", "packets, mean", ",.6~r"), ("wire_bytes:Q", "bytes on the wire, mean", ",.6~r"),
             ),
-        ).properties(width=270, height=height)  # fmt: skip
+        )  # fmt: skip
+        starts = style.run_points(of_runs.transform_filter("datum.position == 'before'")).encode(
+            tooltip=style.tips(style.RUN, ("share:Q", f"share of {measure} before training", ".4~%"))
+        )
+        return alt.layer(stacked, starts).properties(width=270, height=height)
 
     packets, volume = names.values()
     return alt.hconcat(bars(packets), bars(volume), spacing=14)
@@ -132,23 +141,38 @@ def flow_classes(frame: pl.DataFrame) -> alt.TopLevelMixin:
     title = "size of a flow, with the number of flows right of their range (bytes on the wire)"
     shown = frame.filter(pl.col("flows") > 0)
     scale = style.positive_scale(shown, ["least_bytes", "most_bytes"])
-    base = style.data_chart(shown).encode(
+    y, of_runs = style.run_rows(style.NAMES_AND_GRID), style.row_chart(shown)
+    lane = alt.YOffset("size_class:N", sort=list(_CLASSES))
+    base = of_runs.transform_aggregate(
+        least_bytes="min(least_bytes)", most_bytes="max(most_bytes)", flows="min(flows)", most_flows="max(flows)",
+        share_of_wire_bytes="mean(share_of_wire_bytes)", groupby=["row", "size_class"],
+    ).transform_calculate(number=style.RANGE.format("flows", "most_flows")).encode(
         x=alt.X("least_bytes:Q", title=title, scale=scale,
                 axis=style.positive_axis(scale, labelExpr=style.BYTES)),
-        y=style.run_rows(style.NAMES_AND_GRID),
+        y=y, yOffset=lane,
+        tooltip=style.tips(
+            style.ROW, ("size_class:N", "class"), ("number:N", "flows of a run"),
+            ("least_bytes:Q", "smallest (bytes)", ","), ("most_bytes:Q", "largest (bytes)", ","),
+            ("share_of_wire_bytes:Q", "share of a run, mean", ".3~%"),
+        ),
+    )  # fmt: skip
+    ranges = base.mark_rule(strokeWidth=6, strokeCap="round").encode(
+        x2="most_bytes:Q", color=style.kind_color("size_class:N", "flows", _CLASSES)
+    )
+    largest = style.run_points(of_runs).encode(
+        x="most_bytes:Q", y=y, yOffset=lane,
         tooltip=style.tips(
             style.RUN, ("size_class:N", "class"), ("flows:Q", "flows", ","), ("least_bytes:Q", "smallest (bytes)", ","),
             ("most_bytes:Q", "largest (bytes)", ","), ("share_of_wire_bytes:Q", "share of the run", ".3~%"),
             ("thresholds:N", "thresholds"),
         ),
     )  # fmt: skip
-    ranges = base.mark_rule(strokeWidth=9, strokeCap="round").encode(
-        x2="most_bytes:Q", color=style.kind_color("size_class:N", "flows", _CLASSES)
-    )
     numbers = base.mark_text(align="left", dx=9, fontSize=style.FONT_SIZE, color=style.INK).encode(
-        x="most_bytes:Q", text=alt.Text("flows:Q", format=",")
+        x="most_bytes:Q", text="number:N"
     )
-    return alt.layer(ranges, numbers).properties(width=560, height=style.row_step(frame["run_id"].n_unique(), 18))
+    return alt.layer(ranges, largest, numbers).properties(
+        width=560, height=style.row_step(frame["run_id"].n_unique(), 9)
+    )
 
 
 @style.chart("Size of a data flow in an iteration against model size")
@@ -203,29 +227,37 @@ def parameter_server_phases(frame: pl.DataFrame) -> alt.TopLevelMixin:
     if phases.is_empty():
         raise ValueError("no run has parameter-server phases")
     shown = phases.with_columns(payload_mb=pl.col("payload_bytes") / 1e6, expected_mb=pl.col("expected_bytes") / 1e6)
-    duration = alt.X("mean_ms:Q", title="duration, mean; mark: still to send after computation (ms)")
+    duration = alt.X("mean_ms:Q", title="mean duration; mark: still to send after computation (ms)")
     times = _bars(shown, duration, "mean_remaining_ms")
     axis = alt.Axis(labelExpr=style.MEGABYTES)
-    payload = alt.X("payload_mb:Q", title="payload, mean; mark: model × workers (MB)", axis=axis)
+    payload = alt.X("payload_mb:Q", title="mean payload; mark: model × workers (MB)", axis=axis)
     volumes = _bars(shown, payload, "expected_mb")
     return alt.hconcat(times, volumes, spacing=14)
 
 
 def _bars(frame: pl.DataFrame, x: alt.X, mark: str) -> Any:
-    """A bar a phase and run, with a mark at the other column's value."""
-    base = style.data_chart(frame).encode(
-        y=style.run_rows(), yOffset=alt.YOffset("phase:N", sort=list(_PHASES)),
-        tooltip=style.tips(
-            style.RUN, ("phase:N", "phase"), ("mean_ms:Q", "duration, mean (ms)", ".4~g"),
-            ("mean_remaining_ms:Q", "still to send, mean (ms)", ".4~g"), ("measured_by:N", "measured by"),
-            ("mean_overlap_ms:Q", "overlap of the phases, mean (ms)", ".4~g"),
-            ("payload_mb:Q", "payload, mean (MB)", ".4~g"), ("expected_mb:Q", "model × workers (MB)", ".4~g"),
-            ("transfers:Q", "transfers, mean", ".4~g"), ("expected_transfers:Q", "servers × workers"),
-            ("steps:Q", "steps"),
-        ),
-    ).properties(width=290, height=style.row_step(frame["run_id"].n_unique(), 40))  # fmt: skip
-    bars = base.mark_bar().encode(x=x, color=style.kind_color("phase:N", "phase", _PHASES))
-    if not frame[mark].count():
-        return bars
-    marks = base.mark_tick(color=style.INK, thickness=2.5, orient="vertical").encode(x=f"{mark}:Q")
-    return alt.layer(bars, marks)
+    """A bar a phase and row, with a mark at the other column's value: medians of the row's runs."""
+    names = ("mean_ms", "mean_remaining_ms", "mean_overlap_ms", "payload_mb", "expected_mb", "transfers",
+             "expected_transfers", "steps")  # fmt: skip
+    tips = (
+        ("phase:N", "phase"), ("mean_ms:Q", "duration, mean (ms)", ".4~g"),
+        ("mean_remaining_ms:Q", "still to send, mean (ms)", ".4~g"), ("measured_by:N", "measured by"),
+        ("mean_overlap_ms:Q", "overlap of the phases, mean (ms)", ".4~g"),
+        ("payload_mb:Q", "payload, mean (MB)", ".4~g"), ("expected_mb:Q", "model × workers (MB)", ".4~g"),
+        ("transfers:Q", "transfers, mean", ".4~g"), ("expected_transfers:Q", "servers × workers"),
+        ("steps:Q", "steps", ".4~g"),
+    )  # fmt: skip
+    of_runs = style.row_chart(frame).encode(x=x, y=style.run_rows(), yOffset=alt.YOffset("phase:N", sort=list(_PHASES)))
+    means = of_runs.transform_aggregate(
+        **{name: f"median({name})" for name in names}, way="min(measured_by)", other_way="max(measured_by)",
+        groupby=["row", "phase"],
+    ).transform_calculate(measured_by="datum.way == datum.other_way ? datum.way : 'mixed'").encode(
+        tooltip=style.tips(style.ROW, *tips)
+    )  # fmt: skip
+    layers = [
+        means.mark_bar().encode(color=style.kind_color("phase:N", "phase", _PHASES)),
+        style.run_points(of_runs).encode(tooltip=style.tips(style.RUN, *tips)),
+    ]
+    if frame[mark].count():
+        layers.append(means.mark_tick(color=style.INK, thickness=2.5, orient="vertical").encode(x=f"{mark}:Q"))
+    return alt.layer(*layers).properties(width=290, height=style.row_step(frame["run_id"].n_unique(), 40))

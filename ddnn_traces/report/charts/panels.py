@@ -13,7 +13,9 @@ import polars.selectors as cs
 
 PAGE_WIDTH = 980  # px that a row of panels may take
 CONNECTED = 6  # px between charts that share a selection and stay together
-SHOWN_RUNS = "shown_runs"  # parameter of charts with rows of many runs
+SHOWN_RUNS = "shown_runs"  # parameter of charts with rows or lines of many runs
+_SETTINGS = "settings"  # parameter: the setting of each run
+NAMED_ROWS = 16  # runs that have a row each; of more, a row is a setting
 _TOP_LEVEL = {"$schema", "config", "datasets", "params"}
 
 
@@ -133,23 +135,39 @@ def panels(spec: dict[str, Any]) -> list[tuple[str | None, dict[str, Any]]]:
     return found
 
 
-def choosable(spec: dict[str, Any], first: list[str]) -> dict[str, Any]:
-    """The chart with only those rows of runs that are in the parameter `shown_runs`, which begins as `first`."""
+def choosable(
+    spec: dict[str, Any], first: list[str], settings: Mapping[str, str | None] | None = None
+) -> dict[str, Any]:
+    """The chart of only those runs that are in the parameter `shown_runs`, which begins as `first`.
+
+    settings: of each run in a few words, of a chart with a row a run (style.row_chart): where it has more than
+    NAMED_ROWS runs, those of a setting share a row, and a run without a setting has its own.
+    """
+    steps: list[dict[str, Any]] = [{"filter": f"indexof({SHOWN_RUNS}, datum.run_id) >= 0"}]
+    params: list[dict[str, Any]] = [{"name": SHOWN_RUNS, "value": first}]
+    if settings is not None:
+        params.append({"name": _SETTINGS, "value": dict(settings)})
+        setting = f"length({SHOWN_RUNS}) > {NAMED_ROWS} && {_SETTINGS}[datum.run_id] || datum.run_id"
+        counted = "datum.row + (datum.row_runs > 1 ? ' (' + datum.row_runs + ' runs)' : '')"  # n of the row
+        steps += [
+            {"calculate": setting, "as": "row"},
+            {"joinaggregate": [{"op": "distinct", "field": "run_id", "as": "row_runs"}], "groupby": ["row"]},
+            {"calculate": counted, "as": "row"},
+        ]
     of_runs = {name for name, rows in spec.get("datasets", {}).items() if rows and "run_id" in rows[0]}
-    shown = {"name": SHOWN_RUNS, "value": first}
-    filtered: dict[str, Any] = _filtered(spec, of_runs)
-    return filtered | {"params": [*spec.get("params", []), shown]}
+    changed: dict[str, Any] = _with_steps(spec, of_runs, steps)
+    return changed | {"params": [*spec.get("params", []), *params]}
 
 
-def _filtered(node: Any, of_runs: set[str]) -> Any:
+def _with_steps(node: Any, names: set[str], steps: list[dict[str, Any]]) -> Any:
+    """The specification in which all data of these names go through the steps first."""
     if isinstance(node, list):
-        return [_filtered(value, of_runs) for value in node]
+        return [_with_steps(value, names, steps) for value in node]
     if not isinstance(node, dict):
         return node
-    node = {key: value if key == "datasets" else _filtered(value, of_runs) for key, value in node.items()}
-    if isinstance(node.get("data"), dict) and node["data"].get("name") in of_runs:
-        chosen = {"filter": f"indexof({SHOWN_RUNS}, datum.run_id) >= 0"}
-        node["transform"] = [chosen, *node.get("transform", [])]
+    node = {key: value if key == "datasets" else _with_steps(value, names, steps) for key, value in node.items()}
+    if isinstance(node.get("data"), dict) and node["data"].get("name") in names:
+        node["transform"] = [*steps, *node.get("transform", [])]
     return node
 
 

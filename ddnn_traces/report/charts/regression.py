@@ -141,7 +141,7 @@ def step_volume_runs(frame: pl.DataFrame) -> alt.TopLevelMixin:
         "run_id", "framework_backend",
         measured=pl.col("step_bytes") / pl.col("size_bytes"), fitted=pl.col("fitted_bytes") / pl.col("size_bytes"),
     )  # fmt: skip
-    base = style.data_chart(shown).encode(
+    base = style.row_chart(shown).encode(
         y=style.run_rows(style.NAMES_AND_GRID),
         tooltip=style.tips(
             style.RUN, ("measured:Q", "measured (MB per MB)", ".4~g"), ("fitted:Q", "fitted (MB per MB)", ".4~g")

@@ -35,7 +35,7 @@ _SHORTENED = (
     "slice(datum.label, -floor(label_characters * 0.4) + 1) : datum.label"
 )
 #: Characters of a run's name on an axis, a parameter of every chart: a narrow page sets it.
-LABEL_CHARACTERS = alt.VariableParameter(name="label_characters", value=48)
+LABEL_CHARACTERS = alt.VariableParameter(name="label_characters", value=52)
 NAMES = alt.Axis(labelExpr=_SHORTENED, labelLimit=400, ticks=False)
 NAMES_AND_GRID = alt.Axis(labelExpr=_SHORTENED, labelLimit=400, ticks=False, grid=True)
 #: Numbers as labels: 800, 1.2k. The format of an axis would give all the prefix of the largest: 0k.
@@ -47,6 +47,9 @@ FONT = "Arial, Liberation Sans, Helvetica, sans-serif"
 
 #: Tooltips of the run: in a chart with a column run_id, and in that of one run (alike_panels).
 RUN, PANEL_RUN = ("run_id:N", "run"), ("run:N", "run")
+ROW = ("row:N", "run, or setting")  # of a mark for all runs of a row
+#: Expression: the numbers of two fields as a range, 4 to 6; one where they are equal.
+RANGE = "format(datum.{0}, ',') + (datum.{1} > datum.{0} ? ' to ' + format(datum.{1}, ',') : '')"
 
 _P = ParamSpec("_P")
 _Draw = Callable[_P, alt.TopLevelMixin]
@@ -142,9 +145,21 @@ def panel_title(run_id: str, width: int, subtitle: str | None = None) -> alt.Tit
     return alt.Title(lines, subtitle=subtitle) if subtitle else alt.Title(lines)
 
 
+def row_chart(frame: pl.DataFrame) -> Any:
+    """A chart of the frame's rows with a row a run, or, of many runs, a setting (panels.choosable): field `row`."""
+    return data_chart(frame).transform_calculate(row="datum.row || datum.run_id")
+
+
 def run_rows(axis: alt.Axis | None = NAMES) -> alt.Y:
-    """One row a run, in the frame's order. axis: NAMES, NAMES_AND_GRID, or None next to a chart with the names."""
-    return alt.Y("run_id:N", title="run (name)", sort=None, axis=axis)
+    """The rows of a row_chart, in its order. axis: NAMES, NAMES_AND_GRID, or None beside one with the names."""
+    return alt.Y("row:N", title="run, or setting of runs (name)", sort=None, axis=axis)
+
+
+def run_points(base: Any) -> Any:
+    """A point for each run of a row_chart; it is not seen where the row is the run's own."""
+    # not a filter: Vega warns of a layer without data
+    opacity = alt.condition("datum.row != datum.run_id", alt.value(0.4), alt.value(0))
+    return base.mark_point(size=20, filled=True, color=INK).encode(opacity=opacity)
 
 
 def tips(*fields: tuple[str, ...]) -> list[alt.Tooltip]:

@@ -93,17 +93,20 @@ def flow_counts(frame: pl.DataFrame) -> alt.TopLevelMixin:
         kind=pl.col("kind").replace(names),
     )
     y = style.run_rows()
-    stacked = style.data_chart(bars).mark_bar(size=13).encode(
+    means = style.row_chart(bars).transform_aggregate(count="mean(count)", groupby=["row", "kind", "place"])
+    stacked = means.mark_bar(size=13).encode(
         x=alt.X("count:Q", title="flows (number of directed five-tuples)", axis=alt.Axis(tickMinStep=1)),
         y=y, order="place:Q", color=style.kind_color("kind:N", None, colors),
-        tooltip=style.tips(style.RUN, ("kind:N", "flows"), ("count:Q", "number", ",")),
+        tooltip=style.tips(style.ROW, ("kind:N", "flows"), ("count:Q", "number, mean", ",.4~r")),
     )  # fmt: skip
-    totals = style.data_chart(frame.select("run_id", "flows")).mark_text(
-        align="left", dx=4, fontSize=style.FONT_SIZE, color=style.INK
-    ).encode(
-        x="flows:Q", y=y, text=alt.Text("flows:Q", format=","), tooltip=style.tips(style.RUN, ("flows:Q", "flows", ","))
-    )  # fmt: skip
-    return alt.layer(stacked, totals).properties(width=560, height=style.row_step(frame.height, 18))
+    totals = style.row_chart(frame.select("run_id", "flows"))
+    points = style.run_points(totals).encode(x="flows:Q", y=y, tooltip=style.tips(style.RUN, ("flows:Q", "flows", ",")))
+    numbers = totals.transform_aggregate(
+        flows="min(flows)", most="max(flows)", groupby=["row"]
+    ).mark_text(align="left", dx=6, fontSize=style.FONT_SIZE, color=style.INK).encode(
+        x="most:Q", y=y, text=alt.Text("label:N"), tooltip=style.tips(style.ROW, ("label:N", "flows"))
+    ).transform_calculate(label=style.RANGE.format("flows", "most"))  # fmt: skip
+    return alt.layer(stacked, points, numbers).properties(width=560, height=style.row_step(frame.height, 18))
 
 
 @style.chart("Throughput of each flow over time, by run")
@@ -360,7 +363,7 @@ def gradient_flow_intervals(frame: pl.DataFrame) -> alt.TopLevelMixin:
 
 def _intervals(frame: pl.DataFrame, peak: str | None) -> alt.TopLevelMixin:
     """A row a run: the mean as a point, the interval as a bar, the peak (a column's name) as a tick."""
-    base = style.data_chart(frame).encode(
+    base = style.row_chart(frame).encode(
         y=style.run_rows(style.NAMES_AND_GRID), color=style.colors("framework_setting:N", "framework, backend"),
         tooltip=style.tips(
             style.RUN, ("gbit_per_s:Q", "mean (Gbit/s)", ".4~g"),
@@ -376,7 +379,7 @@ def _intervals(frame: pl.DataFrame, peak: str | None) -> alt.TopLevelMixin:
     if frame["low_gbit_per_s"].count():  # Vega warns of an axis without a number
         low = alt.X("low_gbit_per_s:Q", title=title)
         layers.append(base.mark_rule(strokeWidth=4, opacity=0.45).encode(x=low, x2="high_gbit_per_s:Q"))
-    layers.append(base.mark_point(size=55, filled=True, opacity=1).encode(x=alt.X("gbit_per_s:Q", title=title)))
+    layers.append(base.mark_point(size=55, filled=True, opacity=0.7).encode(x=alt.X("gbit_per_s:Q", title=title)))
     if peak:
         layers.append(base.mark_tick(thickness=2, height=13).encode(x=f"{peak}:Q"))
     return alt.layer(*layers).properties(width=470, height=style.row_step(frame.height, 18))
