@@ -1,4 +1,4 @@
-"""Make the pictures of README.md and docs/tutorial.md from the sample, in Chromium: the report, and a chart of a run.
+"""Make the pictures of README.md, docs/tutorial.md and docs/cookbook.md: the report in Chromium, and charts of runs.
 
 python docs/pictures.py    # make docs-pictures
 """
@@ -15,6 +15,14 @@ from ddnn_traces.report import plot
 HERE = Path(__file__).resolve().parent
 SAMPLE = HERE.parent / "data" / "sample"
 RUN = "torch-mlp1-sgd-32-gloo-normal-ring-n4"
+TRACES = HERE.parent / "tests" / "traces" / "runs"
+_RING = "torch-mlp1-sgd-32-gloo-0ms-ring"
+#: Charts of docs/cookbook.md, each with the runs that its answer is of.
+COOKBOOK = {
+    "pair_volume": "tf-mlp1-sgd-32-grpc-0ms-ps", "run_throughput": "torch-mlp1-sgd-32-gloo-0ms-ring-both",
+    "flow_counts": _RING, "iteration_duration_cdf": "mpi-mlp12-sgd-32-openmpi-0ms-ring-tso",
+    "position_volume": "torchp2p*", "accuracy_volume": "tf-mlp1-sgd-32-grpc-0ms-ring", "straggler_summary": _RING,
+}  # fmt: skip
 #: Of a browser that asks no server for anything.
 QUIET = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -33,7 +41,7 @@ def photograph(page: Path, out: Path, folder: Path, width: int = 1400, height: i
 
 
 def main() -> None:
-    """Ingest the sample and write both pictures."""
+    """Ingest the sample and the tests' traces, and write all pictures."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         with ddnn_traces.ingest(SAMPLE, folder / "dataset") as dataset:
@@ -42,6 +50,11 @@ def main() -> None:
         with ddnn_traces.open(folder / "dataset", runs=RUN) as dataset:
             (figure,) = plot.figures(dataset, "iteration_duration_cdf")
         (HERE / "steps.svg").write_bytes(figure.drawn()["svg"])
+        ddnn_traces.ingest(TRACES, folder / "traces").close()
+        for query, runs in COOKBOOK.items():
+            with ddnn_traces.open(folder / "traces", runs=runs) as dataset:
+                figure = plot.figures(dataset, query)[0]
+            (HERE / "cookbook" / f"{query}.svg").write_bytes(figure.drawn()["svg"])
 
 
 if __name__ == "__main__":

@@ -152,7 +152,7 @@ def row_chart(frame: pl.DataFrame) -> Any:
 
 def run_rows(axis: alt.Axis | None = NAMES) -> alt.Y:
     """The rows of a row_chart, in its order. axis: NAMES, NAMES_AND_GRID, or None beside one with the names."""
-    return alt.Y("row:N", title="run, or setting of runs (name)", sort=None, axis=axis)
+    return alt.Y("row:N", title="run, or setting (name)", sort=None, axis=axis)
 
 
 def run_points(base: Any) -> Any:
