@@ -267,15 +267,15 @@ def explore(
 
     The server listens on 127.0.0.1 only and ends with Ctrl-C. The page asks no other host.
     """
-    from ddnn_traces import explore as page
-
     if export is not None:
-        from ddnn_traces.explore import static
+        from ddnn_traces.report import explorer
 
         with open_dataset(dataset, runs) as opened:
-            said = static.write(opened, export)
+            said = explorer.write(opened, export)
         say(f"wrote {export}: {said}")
         return
+    from ddnn_traces import explore as page
+
     with open_dataset(dataset, runs, read_only=True) as opened:
         if not opened.run_ids:
             raise UsageError(f"{dataset}: has no runs; 'ddnn-traces ingest CAPTURES --out {dataset}' adds them")

@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ddnn_traces.report.explorer import WORKERS
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -22,14 +24,6 @@ MOST_WINDOWS = 400
 
 #: Colours that can be told apart.
 MOST_SERIES = 10
-
-#: Workers by their labels, with their hosts' names in figures.
-WORKERS = """
-    SELECT run_id, label AS worker, min(host) AS host
-    FROM hosts
-    JOIN host_names USING (run_id, host_ip)
-    GROUP BY ALL
-"""
 
 # since_start_s is the column that brushes select by: the start of a window or a step, by its run's first packet.
 # series, the colour: the run, or of a single run the host that sends or trains.

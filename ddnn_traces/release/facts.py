@@ -193,6 +193,11 @@ class Release:
     format_version: int = FORMAT_VERSION
 
     @property
+    def has_explorer(self) -> bool:
+        """Whether it has explore.html: of a release without flows or windows there is nothing to draw."""
+        return {"flows", "flow_windows"} <= {table.name for table in self.tables}
+
+    @property
     def run_ids(self) -> list[str]:
         """Names of the runs, in order."""
         return [run["run_id"] for run in self.runs]

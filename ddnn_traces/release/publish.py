@@ -410,6 +410,7 @@ class _Publishing:
         write_marker(data, [table.name for table in written])
         captures = self._write_captures(data) if self.options.captures else ()
         release, changes = self._with_version(self._facts(written, captures, data, scratch), data, scratch)
+        self._write_explorer(release, data, scratch)
         shutil.rmtree(scratch)  # part of no release
         self._describe(release, changes, data)
         if self.options.bagit:
@@ -490,6 +491,16 @@ class _Publishing:
         """The figure's rows, of the tables as they are written."""
         with checks.with_little_memory(data, [], self.options.threads, scratch / "figure") as release:
             return tuple(release.query("pair_volume", runs=facts.FIGURE_RUNS, hosts=facts.FIGURE_HOSTS).to_dicts())
+
+    def _write_explorer(self, release: facts.Release, data: Path, scratch: Path) -> None:
+        """explore.html, of the tables as they are written."""
+        if not release.has_explorer:
+            return
+        from ddnn_traces.report import explorer
+
+        with checks.with_little_memory(data, [], self.options.threads, scratch / "explorer") as written:
+            page, _ = explorer.page(written, release.about.title)
+        (data / layout.EXPLORER).write_bytes(page.encode())
 
     def _attacks(self, data: Path, scratch: Path) -> tuple[Mapping[str, Any], ...]:
         """What an adversary recovers of the tables as they are written; but for what would tell a guess."""

@@ -1,11 +1,12 @@
 // In a block of its own: Vega's bundle has names of its own at the top.
 {
 const $ = (id) => document.getElementById(id);
+const KINDS = ['all_reduce', 'all_gather', 'reduce_scatter', 'all_to_all', 'send'];
 const COLOURS = ['#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#8c6d31', '#7b4173', '#637939', '#843c39'];
 
 // Rows of the chosen runs. series, the colour: the run, or of a single run the host that sends or trains.
 const rows = (runs) => {
-  const windows = [], steps = [];
+  const windows = [], steps = [], collectives = [];
   for (const run of runs) {
     const name = (host) => (runs.length > 1 ? run.id : host);
     run.window.forEach((window, i) => {
@@ -16,8 +17,11 @@ const rows = (runs) => {
     for (const [worker, step, since_s, duration_ms] of run.steps) {
       steps.push({run: run.id, worker, step, series: name(worker), since_s, until_s: since_s + duration_ms / 1000, duration_ms});
     }
+    for (const [track, step, position, kind, since_s, until_s, payload] of run.collectives) {
+      collectives.push({run: run.id, track: runs.length > 1 ? `${track} of ${run.id}` : track, step, position, kind, since_s, until_s, payload});
+    }
   }
-  return {windows, steps};
+  return {windows, steps, collectives};
 };
 
 const filters = (...names) => names.map((param) => ({filter: {param}}));
@@ -25,17 +29,24 @@ const chosenOpacity = (param) => ({condition: {param, value: 1}, value: 0.25});
 const point = (name, fields) => ({name, select: {type: 'point', fields}});
 const sum = (groupby) => ({aggregate: [{op: 'sum', field: 'bytes', as: 'bytes'}], groupby});
 
-const spec = (most, width, datasets) => {
-  const time = {field: 'since_s', type: 'quantitative', title: "time since the run's first packet (s)"};
+const BYTES = "replace(format(datum.value, '.6~s'), regexp('([a-zA-Z]?)$'), ' $1B')";
+const end = (runs) => Math.max(...runs.map((run) => (run.windows + 1) * run.width_s));
+
+const spec = (most, width, end_s, datasets) => {
+  const time = {field: 'since_s', type: 'quantitative', title: "time since the run's first packet (s)",
+    scale: {nice: false, domain: [0, {expr: 'end_s'}]}};
+  const zoomed = {...time, scale: {nice: false, domain: ['time.since_s ? time.since_s[0] : 0', 'time.since_s ? time.since_s[1] : end_s'].map((expr) => ({expr}))}};
   const series = {field: 'series', type: 'nominal', title: null, scale: {range: COLOURS}};
   const bytes = {field: 'bytes', type: 'quantitative', format: '.3s', title: 'wire bytes (B)'};
   const isNarrow = width < 700;
+  const inside = {labelAlign: 'left', labelPadding: -4, labelOffset: -11, labelLimit: width, ticks: false, domain: false}; // above the marks
   return {
     config: {
-      background: null, view: {stroke: '#bbb'}, legend: {labelColor: '#222222', titleColor: '#222222', orient: 'top', symbolLimit: 12, labelLimit: 400},
+      background: null, view: {stroke: '#bbb'}, legend: {labelColor: '#222222', titleColor: '#222222', orient: 'top', symbolLimit: 12, labelLimit: 400, ...(isNarrow ? {columns: 3} : {})},
       axis: {labelColor: '#222222', titleColor: '#222222', gridColor: '#e6e6e6', domainColor: '#888', tickColor: '#888'},
     },
     datasets,
+    params: [{name: 'end_s', value: end_s}],
     vconcat: [
       {data: {name: 'windows'}, width, height: 190,
         transform: [...filters('pair', 'flow'), sum(['series', 'run', 'width_s', 'windows', 'window']),
@@ -46,19 +57,25 @@ const spec = (most, width, datasets) => {
         mark: {type: 'line', interpolate: 'step-after', strokeWidth: 1.2},
         encoding: {x: time, y: {field: 'gbit_per_s', type: 'quantitative', title: 'throughput (Gbit/s)'}, color: series, detail: {field: 'run'}}},
       {data: {name: 'steps'}, width, height: 110, transform: filters('time'), mark: {type: 'rule', strokeWidth: 2},
-        encoding: {x: time, x2: {field: 'until_s'}, y: {field: 'duration_ms', type: 'quantitative', title: 'step (ms)'}, color: series,
+        encoding: {x: zoomed, x2: {field: 'until_s'}, y: {field: 'duration_ms', type: 'quantitative', title: 'step (ms)'}, color: {...series, legend: null},
           tooltip: ['run', 'worker', 'step', 'duration_ms'].map((field) => ({field}))}},
+      {data: {name: 'collectives'}, width, height: {step: 28}, transform: filters('time'),
+        // the tick: what is shorter than a pixel
+        layer: [{mark: {type: 'rule', strokeWidth: 10}, encoding: {x2: {field: 'until_s'}}}, {mark: {type: 'tick', height: 10, thickness: 1}}],
+        encoding: {x: zoomed, color: {field: 'kind', type: 'nominal', title: null, scale: {domain: KINDS, range: COLOURS}},
+          y: {field: 'track', type: 'nominal', title: null, axis: inside},
+          tooltip: ['run', 'track', 'step', 'position', 'kind', 'since_s', 'until_s', 'payload'].map((field) => ({field}))}},
       {columns: isNarrow ? 1 : 2, concat: [
-        {data: {name: 'windows'}, width: isNarrow ? width - 120 : width * 0.36, height: 300, params: [point('pair', ['sender', 'receiver'])],
+        {data: {name: 'windows'}, width: isNarrow ? width : width * 0.36, height: 300, params: [point('pair', ['sender', 'receiver'])],
           transform: [...filters('time', 'flow'), sum(['sender', 'receiver'])], mark: 'rect',
           encoding: {x: {field: 'receiver', type: 'nominal', title: 'receiver', sort: 'ascending'}, y: {field: 'sender', type: 'nominal', title: 'sender'},
-            color: {...bytes, scale: {scheme: 'blues'}, legend: {format: '.2s', orient: 'bottom'}}, opacity: chosenOpacity('pair'),
+            color: {...bytes, scale: {type: 'log', scheme: 'yellowgreenblue'}, legend: {labelExpr: BYTES, orient: 'bottom'}}, opacity: chosenOpacity('pair'),
             tooltip: ['sender', 'receiver', 'bytes'].map((field) => ({field}))}},
-        {data: {name: 'windows'}, width: isNarrow ? width - 120 : width * 0.36, height: 300, params: [point('flow', ['flow'])],
+        {data: {name: 'windows'}, width: isNarrow ? width : width * 0.36, height: isNarrow ? {step: 26} : 300, params: [point('flow', ['flow'])],
           transform: [...filters('time', 'pair'), sum(['flow', 'series']), {joinaggregate: [{op: 'sum', field: 'bytes', as: 'all'}], groupby: ['flow']},
             {window: [{op: 'dense_rank', as: 'place'}], sort: [{field: 'all', order: 'descending'}, {field: 'flow'}]}, {filter: 'datum.place <= 20'}],
-          mark: 'bar', encoding: {y: {field: 'flow', type: 'nominal', title: null, sort: {field: 'all', order: 'descending'}, axis: {labelLimit: 230}},
-            x: {...bytes, axis: {format: '.2s'}}, color: series, opacity: chosenOpacity('flow'),
+          mark: isNarrow ? {type: 'bar', height: 8} : 'bar', encoding: {y: {field: 'flow', type: 'nominal', title: null, sort: {field: 'all', order: 'descending'}, axis: isNarrow ? inside : {labelLimit: 230}},
+            x: {...bytes, axis: {labelExpr: BYTES}}, color: {...series, legend: null}, opacity: chosenOpacity('flow'),
             tooltip: ['flow', 'series', 'bytes'].map((field) => ({field}))}},
       ]},
     ],
@@ -66,33 +83,93 @@ const spec = (most, width, datasets) => {
   };
 };
 
+// What the address keeps: the chosen runs, what they were chosen by, and the choices in charts.
+const FACETS = ['framework', 'backend', 'model', 'topology', 'hosts'];
+const address = new URLSearchParams(location.hash.slice(1));
+const keep = (name, values) => {
+  address.delete(name);
+  for (const value of values) address.append(name, value);
+  address.sort();
+  history.replaceState(null, '', `#${address}`);
+};
+// A choice in a chart as its parameter has it, and as the address has it.
+const CHOICES = {
+  time: {read: (text) => ({x: text.split(',').map(Number)}), write: ({since_s}) => (since_s ? [since_s.map((s) => +s.toPrecision(9)).join(',')] : [])},
+  pair: {read: JSON.parse, write: ({vlPoint}) => (vlPoint ? [JSON.stringify(vlPoint.or.map(({sender, receiver}) => ({sender, receiver})))] : [])},
+  flow: {read: JSON.parse, write: ({vlPoint}) => (vlPoint ? [JSON.stringify(vlPoint.or.map(({flow}) => ({flow})))] : [])},
+};
+const restore = (part) => {
+  for (const inner of part.vconcat || part.concat || []) restore(inner);
+  for (const param of part.params || []) {
+    try {
+      if (address.has(param.name)) param.value = CHOICES[param.name].read(address.get(param.name));
+    } catch { /* an address that somebody shortened */ }
+  }
+};
+
+// A choice of runs by their settings, each value with how many runs have it among those that the other choices leave.
+const facets = (runs, changed) => {
+  const chosen = Object.fromEntries(FACETS.map((name) => [name, address.get(name) || '']));
+  const words = () => $('words').value.toLowerCase().split(/\s+/).filter(Boolean);
+  const fits = (run, but) => FACETS.every((name) => name === but || !chosen[name] || run.settings[name] === chosen[name]) &&
+    words().every((word) => `${run.id} ${run.about}`.toLowerCase().includes(word));
+  const draw = () => {
+    $('facets').replaceChildren(...FACETS.map((name) => {
+      const counts = new Map();
+      for (const run of runs) if (fits(run, name)) counts.set(run.settings[name], (counts.get(run.settings[name]) || 0) + 1);
+      const label = document.createElement('label'), select = document.createElement('select');
+      select.append(new Option(`all (${[...counts.values()].reduce((a, b) => a + b, 0)})`, ''));
+      const values = [...counts.keys()].sort((a, b) => a.localeCompare(b, 'en', {numeric: true}));
+      for (const value of values) select.append(new Option(`${value} (${counts.get(value)})`, value));
+      select.value = counts.has(chosen[name]) ? chosen[name] : '';
+      select.addEventListener('change', () => {
+        chosen[name] = select.value;
+        keep(name, select.value ? [select.value] : []);
+        draw();
+        [...$('facets').querySelectorAll('select')][FACETS.indexOf(name)].focus();
+      });
+      label.append(`${name} `, select);
+      return label;
+    }));
+    changed((run) => fits(run));
+  };
+  $('words').value = address.get('words') || '';
+  $('words').addEventListener('input', () => { keep('words', words().length ? [words().join(' ')] : []); draw(); });
+  draw();
+};
+
 const start = async () => {
   const runs = await unpack($('data'));
+  for (const run of runs) {
+    const {framework, backend, model, topology, hosts} = run.settings;
+    run.about = [framework, backend, model, topology, `${hosts} hosts`, ...(run.measured ? [] : ['not measured'])].filter((word) => word !== 'not known').join(', ');
+  }
   const most = Math.max(...runs.map((run) => run.windows)) + 1;
   const width = Math.max(240, Math.min(1040, $('main').clientWidth - 110));
   const list = $('runs');
   for (const run of runs) list.append(new Option(`${run.id} — ${run.about}`, run.id));
-  const asked = new Set(new URLSearchParams(location.hash.slice(1)).getAll('run'));
+  facets(runs, (fits) => runs.forEach((run, i) => { list.options[i].hidden = !fits(run); }));
+  const asked = new Set(address.getAll('run'));
   for (const option of list.options) option.selected = asked.has(option.value);
-  if (!list.selectedOptions.length) list.options[0].selected = true;
+  if (!list.selectedOptions.length) ([...list.options].find((option) => !option.hidden) || list.options[0]).selected = true;
   const chosen = () => runs.filter((run, i) => list.options[i].selected);
-  const charts = spec(most, width, rows(chosen()));
-  // the matrix has a scale of its own: bytes are no series
-  charts.vconcat[2].resolve = {scale: {color: 'independent'}};
+  const charts = spec(most, width, end(chosen()), rows(chosen()));
+  // series, kinds and bytes have colours of their own
+  charts.vconcat[3].resolve = charts.resolve = {scale: {color: 'independent'}};
+  restore(charts);
   const {view} = await vegaEmbed('#chart', charts, {mode: 'vega-lite', renderer: 'svg', actions: false});
-  const show = () => {
-    const found = rows(chosen());
-    view.data('windows', found.windows).data('steps', found.steps).run();
-    say();
-  };
+  for (const [name, {write}] of Object.entries(CHOICES)) view.addSignalListener(name, (_, value) => keep(name, write(value)));
   const say = () => {
-    $('chosen').textContent = chosen().map((run) => `${run.id} (${run.about}): windows of ${+(run.width_s * 1000).toPrecision(4)} ms${run.every > 1 ? `, one step of ${run.every}` : ''}`).join('; ');
-    history.replaceState(null, '', `#${new URLSearchParams(chosen().map((run) => ['run', run.id]))}`);
+    const thinned = (every, what) => (every > 1 ? `, ${what} of one step of ${every}` : '');
+    $('chosen').textContent = chosen().map((run) => `${run.id} (${run.about}): windows of ${+(run.width_s * 1000).toPrecision(4)} ms` +
+      thinned(run.every, 'times') + thinned(run.every_collectives, 'collectives')).join('; ');
+    keep('run', chosen().map((run) => run.id));
   };
-  list.addEventListener('change', show);
-  $('words').addEventListener('input', () => {
-    const words = $('words').value.toLowerCase().split(/\s+/).filter(Boolean);
-    for (const option of list.options) option.hidden = !words.every((word) => option.textContent.toLowerCase().includes(word));
+  list.addEventListener('change', () => {
+    const found = rows(chosen());
+    for (const [name, values] of Object.entries(found)) view.data(name, values);
+    view.signal('end_s', end(chosen())).run();
+    say();
   });
   say();
 };

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,8 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jinja2
-import vl_convert
 from markupsafe import Markup
 
 from ddnn_traces.errors import UsageError
@@ -22,9 +18,8 @@ from ddnn_traces.report.chapters import drivers, host_pairs, steps, summary, tim
 from ddnn_traces.report.charts import style
 from ddnn_traces.report.charts.style import CHARTS
 from ddnn_traces.report.section import ROWS_AS_ELEMENTS, Chapter, Figure, Results, Section
+from ddnn_traces.report.templates import packed, render, script, vega, vega_program
 from ddnn_traces.store.whole_files import make_folders, whole_file, whole_files
-from ddnn_traces.text import for_xml
-from ddnn_traces.version import __version__
 
 if TYPE_CHECKING:
     from ddnn_traces.query.dataset import Dataset
@@ -36,7 +31,6 @@ CHAPTERS = (
 )  # fmt: skip
 #: What a reader asks first: what makes a job slow, what drives its volume, who sends to whom, can it be trusted.
 FIRST = ("Delays", "Drivers", "Pattern", "Captures")
-_HERE = Path(__file__).parent
 
 
 @dataclass
@@ -81,10 +75,9 @@ class Report:
 
     def html(self) -> str:
         """The page, which loads nothing."""
-        script = _script("page.js")
-        return _render(
-            "page.html", report=self, queries=self._queries(), charts=_charts, packed=_packed, most=ROWS_AS_ELEMENTS,
-            script=script, vega=_vega_program(),
+        return render(
+            "page.html", report=self, queries=self._queries(), charts=_charts, packed=packed, most=ROWS_AS_ELEMENTS,
+            script=script("page.js"), vega=vega_program(),
         )  # fmt: skip
 
     def write_charts(self, folder: Path, said: Callable[[str], None] = lambda _: None) -> None:
@@ -161,61 +154,14 @@ def _charts(figure: Figure) -> dict[str, Any]:
     return {"panels": panels, "first": figure.first, "runs": figure.runs, "lead": figure.lead}
 
 
-def _packed(content: Any) -> str:
-    """Compressed JSON: charts of many runs, and rows of tables, are much alike."""
-    document = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return base64.b64encode(gzip.compress(document.encode(), mtime=0)).decode()
-
-
 def chart_page(figure: Figure) -> str:
     """A page with one chart, which loads nothing."""
     # no name in it can end or open an element or a comment
     spec = json.dumps(figure.file_spec, ensure_ascii=False).replace("<", "\\u003c")
-    return _render(
-        "chart.html", title=figure.name.replace("_", " "), caption=figure.file_caption, vega=_vega(),
+    return render(
+        "chart.html", title=figure.name.replace("_", " "), caption=figure.file_caption, vega=vega(),
         spec=Markup(spec),  # noqa: S704
     )  # fmt: skip
-
-
-def explorer_page(title: str, note: str, runs: list[dict[str, Any]]) -> str:
-    """The page of `explore --export`, which loads nothing. runs: as of explore.static."""
-    script = _script("explorer.js")
-    return _render("explorer.html", title=title, note=note, packed=_packed(runs), script=script, vega=_vega())
-
-
-def _script(name: str) -> Markup:
-    """A script of this folder, with what unpacks the content of the page before it."""
-    return Markup("".join((_HERE / part).read_text(encoding="utf-8") for part in ("unpack.js", name)))  # noqa: S704
-
-
-def _vega_program() -> str:
-    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    return bundle
-
-
-def _vega() -> Markup:
-    """Vega's programs, for a script element, which must not end early."""
-    return Markup(_vega_program().replace("</script", "<\\/script"))  # noqa: S704
-
-
-def _render(template: str, **values: Any) -> str:
-    """A template of this folder with the values, the style sheet and the version; texts are escaped, Markup is not."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, finalize=lambda value: for_xml(value) if type(value) is str else value,
-    )  # fmt: skip
-    environment.filters["code"] = _with_code
-    css = Markup((_HERE / "page.css").read_text(encoding="utf-8"))  # noqa: S704, the project's own
-    return environment.get_template(template).render(css=css, version=__version__, **values)
-
-
-def _with_code(text: str) -> Markup:
-    """A text in which what stands between backticks is code."""
-    parts = str(for_xml(text)).split("`")
-    if len(parts) % 2 == 0:  # one without its other
-        return Markup.escape("`".join(parts))
-    code = Markup("<code>{}</code>")
-    return Markup("").join(code.format(part) if number % 2 else part for number, part in enumerate(parts))
 
 
 def regression_page(fit: Regression, verbose: bool = False) -> str:
@@ -224,7 +170,7 @@ def regression_page(fit: Regression, verbose: bool = False) -> str:
         (caption, Markup(style.svg(chart(points, fit.left).to_dict(validate=False))))  # noqa: S704, Vega escapes names
         for chart, points, caption in drivers.residual_charts(fit)
     ]
-    return _render(
+    return render(
         "regression.html", title=f"Regression of {fit.left}", regression=fit, summary=sentences.summary(fit),
         blocks=sentences.blocks(fit, verbose), figures=figures,
     )  # fmt: skip

@@ -11,6 +11,7 @@
         TABLE/part-00000.parquet           rows of several runs, or of a large one
         pcap/RUN/...                       optional: cut-down captures, a run folder each, which ingest reads
         release.json                       facts.Release
+        explore.html                       report/explorer.py: the page to look around in, of the released tables
         the descriptions below
 
 As a BagIt bag (RFC 8493) all of it is in RELEASE/data/, with bagit.txt and the manifests next to it.
@@ -36,6 +37,7 @@ CARD = "README.md"
 DATASHEET = "DATASHEET.md"
 DICTIONARY = "DICTIONARY.md"
 FIGURE = "traffic.svg"
+EXPLORER = "explore.html"
 WORKLOADS = "workloads.yaml"
 LICENCE = "LICENSE"
 CITATION = "CITATION.cff"

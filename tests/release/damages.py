@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from ddnn_traces.release import facts, packaging, versions
 from ddnn_traces.release.verify import running
 from ddnn_traces.release.verify.examined import FAILED, Examined, Result
+from ddnn_traces.report import explorer, templates
 from ddnn_traces.store import layout, parquet, schema
 
 RUN = "torch-mlp1-sgd-32-gloo-0ms-ring"
@@ -90,6 +91,19 @@ def replaced(name: str, old: str, new: str) -> Change:
         text = (folder / name).read_text()
         assert old in text
         (folder / name).write_text(text.replace(old, new, 1))
+
+    return apply
+
+
+def other_runs(old: str, new: str, count: int) -> Change:
+    """A change of the runs that explore.html shows."""
+
+    def apply(folder: Path) -> None:
+        path = folder / layout.EXPLORER
+        page, runs = explorer.parts(path.read_text())
+        assert old in runs
+        packed = templates.packed(json.loads(runs.replace(old, new, count)))
+        path.write_text(page.replace('type="text/plain">', f'type="text/plain">{packed}'))
 
     return apply
 
@@ -366,6 +380,21 @@ DAMAGES: dict[str, tuple[Change, str, str]] = {
         appended("traces.duckdb", b"10.0.0.1 is worker-1".ljust(262144)), "database", "something was added to it",
     ),
     "bytes in unused space of the database": (in_unused_space, "database", "has other bytes than DuckDB"),
+    "another program in the explorer": (
+        replaced(layout.EXPLORER, "const start = async", "alert(1); const start = async"), "explorer",
+        "has another program than this one writes",
+    ),
+    "something loaded by the explorer": (
+        replaced(layout.EXPLORER, "default-src 'none'", "default-src *"), "explorer",
+        "has another program than this one writes",
+    ),
+    "other bytes in the explorer": (other_runs('"bytes":[', '"bytes":[1,', 1), "explorer", "has other bytes of"),
+    "another name in the explorer": (
+        other_runs("W1", "H1", -1), "explorer", "shows something else than the tables",
+    ),
+    "an explorer without runs": (
+        replaced(layout.EXPLORER, 'id="data"', 'id="more"'), "explorer", "does not have its runs in one place",
+    ),
     "no database file": (lambda f: (f / "traces.duckdb").unlink(), "database", "is missing"),
     "a query that reads another file, of another version": (
         other_software("CREATE OR REPLACE VIEW ring_order AS SELECT * FROM read_text('/etc/hostname')"),

@@ -260,7 +260,7 @@ def test_hostile_words_stay_words(made: facts.Release) -> None:
     inner = [child for token in tokens for child in token.children or ()]
     assert not any("html" in token.type for token in [*tokens, *inner])
     assert [child.attrs["href"] for child in inner if child.type == "link_open"] == [
-        "LICENSE", "DATASHEET.md", "DICTIONARY.md", "datapackage.json", "croissant.json",
+        "LICENSE", "DATASHEET.md", "DICTIONARY.md", "datapackage.json", "croissant.json", "explore.html",
         "workloads.yaml",
     ]  # fmt: skip
     tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(body.split("## First rows")[0])

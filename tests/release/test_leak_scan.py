@@ -34,7 +34,8 @@ from ddnn_traces.release.anonymise.key import Key
 from ddnn_traces.release.anonymise.mapping import Anonymiser, Options
 from ddnn_traces.release.leak_scan import original_captures, search
 from ddnn_traces.release.leak_scan.searched_words import _Collector
-from ddnn_traces.store import schema
+from ddnn_traces.report import templates
+from ddnn_traces.store import layout, schema
 from ddnn_traces.store.parquet import part
 
 RUNS = ("torch-mlp1-sgd-32-gloo-0ms-ring-tso", "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2")
@@ -239,6 +240,8 @@ PLACES: dict[str, Plant] = {
     "a drawing": lambda folder, text: (folder / "traffic.svg").write_text(
         f'<svg><text aria-label="run: {text}">a</text></svg>'
     ),
+    "the page to look around in": lambda folder, text: (folder / layout.EXPLORER).write_text(_explorer(text)),
+    "a title of that page": lambda folder, text: (folder / layout.EXPLORER).write_text(_explorer("none", text)),
     "a workload card": lambda folder, text: (folder / "workloads.yaml").write_text(f"a:\n  contact: {text}\n"),
     "a log": lambda folder, text: (folder / "train.log").write_text(f"a\nhost {text}\n"),
     "gzip": lambda folder, text: (folder / "x.gz").write_bytes(gzip.compress(f"a {text} b".encode())),
@@ -267,6 +270,15 @@ def _in_statistics(folder: Path, text: str) -> None:
     assert value.encode() in data[footer:]
     path.write_bytes(data[:footer] + data[footer:].replace(value.encode(), text.encode()))
     assert pq.read_table(path, partitioning=None)["src_ip"].to_pylist() == [value]
+
+
+def _explorer(text: str, title: str = "none") -> str:
+    page = templates.render(
+        "explorer.html", title=title, note="none", packed=templates.packed([{"id": f"a {text} b", "bytes": [1]}]),
+        script=templates.script("explorer.js"), vega="",
+    )  # fmt: skip
+    assert text not in page or text == "none"
+    return page
 
 
 def _zipped(data: bytes) -> bytes:

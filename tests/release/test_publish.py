@@ -84,6 +84,7 @@ def test_what_is_in_a_release(small: Path, release: Path) -> None:
         "events",
     }
     others = {layout.RELEASE, layout.CHANGELOG, layout.CHECKSUMS, "dataset.json", "traces.duckdb", *layout.DESCRIPTIONS}
+    others.add(layout.EXPLORER)
     assert names == tables | others
     text = (release / layout.RELEASE).read_text(encoding="utf-8")
     jsonschema.validate(

@@ -31,9 +31,15 @@ def test_a_damage_is_found_by_its_check(folder: Path, tmp_path: Path, damage: st
 def test_one_byte_of_any_file_is_named(folder: Path, tmp_path: Path) -> None:
     paths = [path for path in packaging.files(folder) if path != layout.CHECKSUMS]
     kinds = {Path(path).name if "/" not in path else path.partition("/")[0]: path for path in paths}
-    assert {*layout.DESCRIPTIONS, layout.RELEASE, layout.CHANGELOG, "dataset.json", "traces.duckdb", "flows"} <= set(
-        kinds
-    )
+    assert {
+        *layout.DESCRIPTIONS,
+        layout.RELEASE,
+        layout.CHANGELOG,
+        "dataset.json",
+        "traces.duckdb",
+        "flows",
+        layout.EXPLORER,
+    } <= set(kinds)
     for path in kinds.values():
         content = (folder / path).read_bytes()
         place = len(content) // 2

@@ -32,6 +32,7 @@ from ddnn_traces.release import (
 from ddnn_traces.release.anonymise import mapping, method_text
 from ddnn_traces.release.verify import running
 from ddnn_traces.release.verify.examined import FAILED, Examined, Result
+from ddnn_traces.report import explorer
 from ddnn_traces.store import layout
 
 Patch = pytest.MonkeyPatch
@@ -200,6 +201,10 @@ def lost_manifest(patch: Patch) -> None:
     _after(patch, packaging, "_manifest", lambda text: text.replace(b"0", b"1"))
 
 
+def bytes_of_other_windows(patch: Patch) -> None:
+    patch.setattr(explorer, "_WINDOWS", explorer._WINDOWS.replace("sum(wire_bytes)", "max(wire_bytes)"))
+
+
 #: Mistake -> (what plants it, the check that finds it, options of publish).
 MISTAKES: dict[str, tuple[Callable[[Patch], None], str, dict[str, Any]]] = {
     "rows in another order": (reversed_rows, "rows and order", {}),
@@ -217,6 +222,7 @@ MISTAKES: dict[str, tuple[Callable[[Patch], None], str, dict[str, Any]]] = {
     "views of tables": (a_view_of_fewer_rows, "database", {}),
     "views of queries": (another_query, "database", {}),
     "comments": (other_comments, "database", {}),
+    "the page to look around in": (bytes_of_other_windows, "explorer", {}),
     "the manifest of a bag": (lost_manifest, "bag", {"bagit": True}),
 }
 

@@ -116,6 +116,7 @@ def _body(release: facts.Release) -> str:
         f"[{layout.CROISSANT}]({layout.CROISSANT}).\n",
         *([captures] if release.captures else []),
         *_figure(release),
+        *([_EXPLORER] if release.has_explorer else []),
         "## Load\n",
         "In the folder of the release:\n",
         *(block("python", example) for example in examples(release)),
@@ -190,6 +191,10 @@ def _figure(release: facts.Release) -> list[str]:
     return [f"![Traffic between the hosts of a run]({layout.FIGURE})\n", f"{FIGURE_CAPTION}\n"]
 
 
+_EXPLORER = (
+    f"[{layout.EXPLORER}]({layout.EXPLORER}), opened in a browser, shows throughput, steps, collectives, pairs of "
+    "hosts and flows of chosen runs. It needs no server and no network.\n"
+)
 FIGURE_CAPTION = (
     "Transmitted volume of each directed pair of hosts, in one logarithmic colour scale; k, M and G are 10³, 10⁶ and "
     "10⁹ bytes. One run of each framework, backend and topology comes before the second of any."

@@ -28,6 +28,7 @@ _DESCRIBED = {name: text for name, text in layout.DESCRIPTIONS.items() if name !
     layout.MARKER: "Marks the folder as a dataset of ddnn_traces, with its tables",
     layout.CHANGELOG: "What changed since the version before",
     DATABASE: "DuckDB database of views on the tables, relative to this folder",
+    layout.EXPLORER: "Page to look around in the runs, without a server",
     layout.CHECKSUMS: "SHA-256 of every other file",
 }
 
@@ -36,6 +37,12 @@ def context() -> dict[str, Any]:
     """Terms of RO-Crate 1.1 and the one added."""
     official: dict[str, Any] = terms.data_file("ro_crate_context.json")["@context"]
     return official | {"sha256": "http://schema.org/sha256"}
+
+
+def _absent(release: facts.Release) -> set[str]:
+    """Files that a release without flows does not have."""
+    has = {layout.FIGURE: bool(release.figure), layout.EXPLORER: release.has_explorer}
+    return {name for name, is_there in has.items() if not is_there}
 
 
 def document(release: facts.Release) -> dict[str, Any]:
@@ -48,7 +55,7 @@ def document(release: facts.Release) -> dict[str, Any]:
         _file(file, f"{counted(file.rows, 'row')} of {counted(len(file.runs), 'run')}.") for file in release.table_files
     ]
     captures = [_file(file, "Cut-down capture or log.") for file in release.captures]
-    described = [_described(name) for name in _DESCRIBED if name != layout.FIGURE or release.figure]
+    described = [_described(name) for name in _DESCRIBED if name not in _absent(release)]
     licence, funders = _licence(about.licence), [_organisation("funder", name) for name in about.funding]
     papers = [_paper(paper, number) for number, paper in enumerate(about.papers, 1)]
     originals = [_original(name, digest) for name, digest in terms.originals(release).items()]

@@ -23,7 +23,7 @@ from ddnn_traces.pcap.compression import Decompression, compression_of
 from ddnn_traces.query import views
 from ddnn_traces.release.leak_scan.search import AROUND_BYTES, DAY_S, LONG, Instants, Moments, Searcher, distinct, near
 from ddnn_traces.release.leak_scan.searched_words import Words
-from ddnn_traces.store import hashes, schema
+from ddnn_traces.store import hashes, layout, schema
 
 if TYPE_CHECKING:
     from ddnn_traces.pcap.compiled.addresses import KnownWords
@@ -74,6 +74,9 @@ def hits(path: Path, name: str, searchers: Searchers) -> Iterator[Hit]:
     try:
         for text in {name, unquote(name)}:
             yield from _in_text(text, searchers.every, "the name of the file")
+        if path.name == layout.EXPLORER and (shown := _of_explorer(path)) is not None:
+            yield from _in_text(shown, searchers.every, "what the page shows")
+            return
         with path.open("rb") as file:
             start = file.read(32)
         if start.startswith(b"PAR1"):
@@ -97,6 +100,15 @@ def hits(path: Path, name: str, searchers: Searchers) -> Iterator[Hit]:
             yield from _in_encoded(path.read_bytes(), searchers.every, "the bytes")
     except OSError as error:
         raise UsageError(f"{path}: cannot be searched ({error.strerror or error}); check the disk") from error
+
+
+def _of_explorer(path: Path) -> str | None:
+    """The texts of explore.html; None where it is no such page."""
+    from ddnn_traces.report import explorer
+
+    with contextlib.suppress(ValueError):
+        return explorer.texts(path.read_bytes().decode())
+    return None
 
 
 def _in_text(text: str | bytes, searcher: Searcher, where: str) -> Iterator[Hit]:

@@ -6,6 +6,7 @@
     footer         bytes of a Parquet file that belong to no column
     captures       the captures, ingested again
     database       traces.duckdb
+    explorer       explore.html
     descriptions   each description by the validator of its format
     agreement      the descriptions against release.json
     running        all of them in order

@@ -44,7 +44,10 @@ _LINE = re.compile(r"(\\?)([0-9a-f]{64})  (.+)")
 _ESCAPES = {"\\\\": "\\", "\\n": "\n", "\\r": "\r"}
 
 #: The files of every release in addition to the data files that release.json lists.
-_OTHERS = {layout.RELEASE, layout.CHANGELOG, layout.CHECKSUMS, layout.MARKER, views.FILE, *layout.DESCRIPTIONS}
+_OTHERS = {
+    layout.RELEASE, layout.CHANGELOG, layout.CHECKSUMS, layout.MARKER, layout.EXPLORER, views.FILE,
+    *layout.DESCRIPTIONS,
+}  # fmt: skip
 
 
 def check_places(examined: Examined) -> Iterator[Finding]:

@@ -21,6 +21,7 @@ from ddnn_traces.release.verify import (
     capture_checks,
     database_checks,
     description_checks,
+    explorer_checks,
     file_checks,
     sandbox,
     table_checks,
@@ -57,6 +58,7 @@ CHECKS: tuple[tuple[str, Callable[[Examined], Iterator[Finding]]], ...] = (
     ("samples", table_checks.check_samples),
     ("version", file_checks.check_version),
     ("database", database_checks.check_database),
+    ("explorer", explorer_checks.check_explorer),
     ("croissant", description_checks.check_croissant),
     ("data package", description_checks.check_data_package),
     ("RO-Crate", description_checks.check_ro_crate),
@@ -88,6 +90,7 @@ _READ_ROWS = (
     "captures",
     "samples",
     "database",
+    "explorer",
     "croissant",
     "data package",
 )

@@ -1,9 +1,8 @@
-"""The page of `explore --export`: what is in it, and that a choice in a chart filters the others, without a server."""
+"""The page of `explore --export` and of a release: what is in it, and that a choice in a chart filters the others."""
 
 from __future__ import annotations
 
 import base64
-import gzip
 import json
 import re
 from pathlib import Path
@@ -16,8 +15,8 @@ from tools import RunCommand, probe
 
 import ddnn_traces
 from ddnn_traces.errors import UsageError
-from ddnn_traces.explore import static
 from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.report import explorer
 from ddnn_traces.traffic.synthetic import SyntheticRun, write_runs
 
 RING, TREE = "torch-mlp1-sgd-32-gloo-0ms-ring", "torchp2p-mlp1-sgd-32-gloo-0ms-tree"
@@ -27,14 +26,12 @@ RING, TREE = "torch-mlp1-sgd-32-gloo-0ms-ring", "torchp2p-mlp1-sgd-32-gloo-0ms-t
 def page(sample_dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("page") / "page.html"
     with ddnn_traces.open(sample_dataset.path, [RING, TREE]) as opened:
-        static.write(opened, out)
+        explorer.write(opened, out)
     return out
 
 
 def runs_of(page: Path) -> dict[str, Any]:
-    packed = re.search(r'<script id="data" type="text/plain">(.*?)</script>', page.read_text(encoding="utf-8"))
-    assert packed
-    return {run["id"]: run for run in json.loads(gzip.decompress(base64.b64decode(packed[1])))}
+    return {run["id"]: run for run in json.loads(explorer.parts(page.read_text(encoding="utf-8"))[1])}
 
 
 def test_every_byte_of_a_run_is_in_its_windows(page: Path, sample_dataset: Dataset) -> None:
@@ -44,11 +41,23 @@ def test_every_byte_of_a_run_is_in_its_windows(page: Path, sample_dataset: Datas
     for run in runs.values():
         assert sum(run["bytes"]) == flows.filter(run_id=run["id"])["wire_bytes"].item()
         assert len(run["bytes"]) == len(run["flow"]) == len(run["window"])
-        assert run["windows"] == max(run["window"]) <= static.MOST_WINDOWS
+        assert run["windows"] == max(run["window"]) <= explorer.MOST_WINDOWS
+        assert run["settings"]["model"] == "mlp1" and run["settings"]["hosts"] == "4" and run["measured"]
         spans = sample_dataset.query("run_spans").filter(run_id=run["id"]).row(0, named=True)
         assert run["width_s"] * (run["windows"] + 1) >= (spans["last_ns"] - spans["first_ns"]) / 1e9
     steps = sample_dataset.sql("SELECT count(*) AS n FROM steps WHERE run_id = $run", {"run": RING}).item()
     assert (len(runs[RING]["steps"]), runs[RING]["every"]) == (steps, 1)
+
+
+def test_collectives_are_those_of_the_queries(page: Path, sample_dataset: Dataset) -> None:
+    kinds = "(SELECT DISTINCT run_id, job, position, kind FROM collectives)"
+    expected = sample_dataset.sql(
+        f"SELECT step, position, kind, payload_bytes FROM collective_times JOIN {kinds} USING (run_id, job, position) "
+        "WHERE run_id = $run ORDER BY ALL", {"run": RING},
+    ).rows()  # fmt: skip
+    shown = runs_of(page)[RING]["collectives"]
+    assert sorted((*row[1:4], row[6]) for row in shown) == expected != []
+    assert {row[0] for row in shown} == {"job 0 group 0 (4 hosts)"} and all(row[4] <= row[5] for row in shown)
 
 
 def test_the_page_loads_nothing_and_names_no_folder(page: Path) -> None:
@@ -62,10 +71,10 @@ def test_windows_become_longer_until_the_page_is_small(
     sample_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: Path
 ) -> None:
     with ddnn_traces.open(sample_dataset.path, [RING, TREE]) as opened:
-        monkeypatch.setattr(static, "MOST_BYTES", page.stat().st_size - 10)
-        assert static.write(opened, tmp_path / "less.html").startswith("2 runs, each in at most 200 windows, ")
-        monkeypatch.setattr(static, "MOST_BYTES", 1000)
-        assert "at most 25 windows" in (said := static.write(opened, tmp_path / "least.html")) and "--run" in said
+        monkeypatch.setattr(explorer, "MOST_BYTES", page.stat().st_size - 10)
+        assert explorer.write(opened, tmp_path / "less.html").startswith("2 runs, each in at most 200 windows, ")
+        monkeypatch.setattr(explorer, "MOST_BYTES", 1000)
+        assert "at most 25 windows" in (said := explorer.write(opened, tmp_path / "least.html")) and "--run" in said
     assert max(run["windows"] for run in runs_of(tmp_path / "least.html").values()) <= 25
 
 
@@ -73,11 +82,27 @@ def test_windows_become_longer_until_the_page_is_small(
 def test_steps_of_a_long_run_are_thinned(
     sample_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(static, "STEPS", 7)
+    monkeypatch.setattr(explorer, "STEPS", 7)
+    monkeypatch.setattr(explorer, "COLLECTIVES", 3)
     with ddnn_traces.open(sample_dataset.path, RING) as opened:
-        static.write(opened, tmp_path / "page.html")
+        explorer.write(opened, tmp_path / "page.html")
     (run,) = runs_of(tmp_path / "page.html").values()
     assert run["every"] == 3 and {step for _, step, *_ in run["steps"]} == {0, 3}
+    assert run["every_collectives"] == 4 and {row[1] for row in run["collectives"]} == {0, 4}
+
+
+def test_connections_that_follow_each_other_are_one_flow(tmp_path: Path) -> None:
+    """Two connections of the same ports: every byte is drawn, under one name."""
+    flows = {"run_id": ["r", "r"], "flow_id": [0, 1], "src_ip": ["10.0.0.1"] * 2, "dst_ip": ["10.0.0.2"] * 2}
+    flows |= {"src_port": [1, 1], "dst_port": [2, 2], "protocol": [6, 6], "connection": [0, 1], "wire_bytes": [9, 5]}
+    windows = {"run_id": ["r", "r"], "flow_id": [0, 1], "window_start_ns": [0, 3000], "window_ns": [1000] * 2}
+    windows |= {"wire_bytes": [9, 5]}
+    tables = {"runs": {"run_id": ["r"]}, "flows": flows, "flow_windows": windows}
+    with write_dataset(tmp_path / "d", {name: pl.DataFrame(rows) for name, rows in tables.items()}) as opened:
+        explorer.write(opened, tmp_path / "page.html")
+    (run,) = runs_of(tmp_path / "page.html").values()
+    assert (run["bytes"], run["window"], run["flow"]) == ([9, 5], [0, 3], [0, 0])
+    assert run["flows"] == [["10.0.0.1", "10.0.0.2", "10.0.0.1:1 → 10.0.0.2:2"]]
 
 
 @pytest.mark.long
@@ -88,7 +113,7 @@ def test_names_of_a_dataset_are_text(tmp_path: Path) -> None:
     windows = {"run_id": [hostile], "flow_id": [0], "window_start_ns": [0], "window_ns": [1000], "wire_bytes": [9]}
     tables = {"runs": {"run_id": [hostile], "model": [hostile]}, "flows": flows, "flow_windows": windows}
     with write_dataset(tmp_path / "d", {name: pl.DataFrame(rows) for name, rows in tables.items()}) as opened:
-        static.write(opened, tmp_path / "page.html")
+        explorer.write(opened, tmp_path / "page.html")
     assert "<img" not in (tmp_path / "page.html").read_text(encoding="utf-8").partition("<script>")[0]
     assert hostile in runs_of(tmp_path / "page.html")
 
@@ -97,17 +122,35 @@ def test_names_of_a_dataset_are_text(tmp_path: Path) -> None:
 def test_a_run_that_was_not_measured_says_so(tmp_path: Path, page: Path) -> None:
     write_runs(tmp_path / "d", [SyntheticRun("synthetic-ring", "ring", workers=2, steps=2, model_bytes=10_000)])
     with ddnn_traces.open(tmp_path / "d") as opened:
-        static.write(opened, tmp_path / "page.html")
+        explorer.write(opened, tmp_path / "page.html")
     assert "1 of them are synthetic or simulated, not measured" in (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert runs_of(tmp_path / "page.html")["synthetic-ring"]["about"].endswith(", not measured")
-    assert "not measured" not in page.read_text(encoding="utf-8")
+    assert not runs_of(tmp_path / "page.html")["synthetic-ring"]["measured"]
+    assert "simulated, not measured" not in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("change", ["cut", "followed", "named", "twice", "none"])
+def test_runs_that_hide_something_are_refused(change: str, page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    before, start, data = text.partition('<script id="data" type="text/plain">')
+    packed, end, after = data.partition("</script>")
+    raw = base64.b64decode(packed)
+    changed = {
+        "cut": raw[:-9],
+        "followed": raw + b"10.0.0.1",
+        "named": raw[:3] + b"\x08" + raw[4:10] + b"a name\0" + raw[10:],
+        "twice": raw,
+        "none": b"no gzip",
+    }[change]
+    wrong = before + start + base64.b64encode(changed).decode() + end + (start + end) * (change == "twice") + after
+    with pytest.raises(ValueError, match=r"^(has|does)"):
+        explorer.parts(wrong)
 
 
 @pytest.mark.long
 def test_nothing_to_look_at(tmp_path: Path) -> None:
     empty = {"runs": pl.DataFrame({"run_id": ["r"]})}
     with write_dataset(tmp_path / "d", empty) as opened, pytest.raises(UsageError, match="no run has a flow"):
-        static.write(opened, tmp_path / "page.html")
+        explorer.write(opened, tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
 
 
@@ -122,7 +165,7 @@ CHOICE = """
     const count = (mark) => document.querySelectorAll(`.chart ${mark}`).length;
     const rect = (kind) => `.mark-rect.role-mark path[aria-roledescription="${kind}"]`;
     const seen = () => ({bars: count(rect('bar')), cells: count(rect('rect mark')),
-        lines: count('.mark-line.role-mark path'), steps: count('.mark-rule.role-mark line')});
+        lines: count('.mark-line.role-mark path'), rules: count('.mark-rule.role-mark line')});
     const settled = () => new Promise((done) => setTimeout(done, 500));
     const before = seen();
     const cell = document.querySelector(rect('rect mark'));
@@ -135,7 +178,14 @@ CHOICE = """
     list.options[1].selected = true;
     list.dispatchEvent(new Event('change'));
     await settled();
-    return {before, after, both: seen(), hash: location.hash, said: document.getElementById('chosen').textContent};
+    const both = seen();
+    const topology = document.querySelectorAll('#facets select')[3];
+    const counts = [...topology.options].map((option) => option.textContent);
+    topology.value = 'tree';
+    topology.dispatchEvent(new Event('change'));
+    const left = [...list.options].filter((option) => !option.hidden).length;
+    return {before, after, both, counts, left, hash: location.hash,
+        said: document.getElementById('chosen').textContent};
 """
 
 
@@ -145,9 +195,21 @@ def test_a_choice_filters_the_other_charts_without_a_server(page: Path, tmp_path
     before, after = found["before"], found["after"]
     run = runs_of(page)[RING]
     pairs = {(sender, receiver) for sender, receiver, _ in run["flows"]}
-    assert before["cells"] == len(pairs) and before["steps"] == len(run["steps"])
+    assert before["cells"] == len(pairs) and before["rules"] == len(run["steps"]) + len(run["collectives"])
     assert before["bars"] == min(20, len({flow for *_, flow in run["flows"]}))
-    assert (after["cells"], after["steps"]) == (before["cells"], before["steps"])
+    assert (after["cells"], after["rules"]) == (before["cells"], before["rules"])
     assert 0 < after["bars"] < before["bars"] and after["lines"] == 1 < before["lines"]
-    assert found["both"]["steps"] > before["steps"]
+    assert found["both"]["rules"] > before["rules"]
     assert RING in found["said"] and TREE in found["said"] and TREE in found["hash"]
+    assert found["counts"] == ["all (2)", "ring (1)", "tree (1)"] and found["left"] == 1
+    again = probe(page, tmp_path, "return {hash: location.hash, " + STATE + "};", fragment=found["hash"], ready="drawn")
+    assert (again["hash"], again["left"], again["chosen"]) == (found["hash"], 1, 2)
+    assert again["bars"] == found["both"]["bars"] and again["topology"] == "tree"
+
+
+STATE = """
+    left: [...document.getElementById('runs').options].filter((option) => !option.hidden).length,
+    chosen: document.getElementById('runs').selectedOptions.length,
+    bars: document.querySelectorAll('.mark-rect.role-mark path[aria-roledescription="bar"]').length,
+    topology: document.querySelectorAll('#facets select')[3].value
+"""
