@@ -21,7 +21,7 @@
 -- column: median_burst_ms ms; median length of a burst
 -- column: valley_ms ms; mean length of a valley
 -- column: median_valley_ms ms; median length of a valley
--- column: computation_to_communication ratio; mean valley over mean burst
+-- column: computation_to_communication ratio; mean valley over mean burst, which the paper takes for computation over communication; waiting for the network is in valleys and makes it larger
 -- column: burst_gbit_per_s Gbit/s; wire bytes of all bursts over their time
 -- column: peak_gbit_per_s Gbit/s; wire bytes of the busiest window over its length
 -- column: burst_wire_bytes bytes; mean wire bytes of a burst
@@ -30,7 +30,8 @@
 -- step goes from the first window at the threshold to the last one in a step of inferred_steps, so that pauses inside the
 -- communication (rounds of a collective, waiting for a slow worker) are in it. Where the traffic shows no steps
 -- (asynchronous training), a burst ends before a gap, and bursts are not steps: those with traffic in every gap join.
--- A valley is the time between two bursts. Valleys stand for computation, bursts for communication.
+-- A valley is the time between two bursts. In the paper valleys stand for computation, bursts for communication; a
+-- program that communicates also waits, which is in valleys, too (overlap_summary has what programs log).
 WITH pairs AS MATERIALIZED (
     FROM heaviest_pairs
 ), members AS (

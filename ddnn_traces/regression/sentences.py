@@ -131,25 +131,26 @@ def units(regression: Regression) -> str:
 def drivers(regression: Regression) -> str:
     """What drives the volume of a step, in plain words: what is established, what is not and why; the unit and n."""
     tests = {test.term: p_text(test.p_value) for test in regression.tests if test.p_value is not None}
-    said: dict[str, list[str]] = {"has an effect": [], "no effect is seen of": [], "cannot be told": []}
+    by_law = regression.left == "np.log(implied_bytes)"
+    beyond = " beyond it" if by_law else ""  # what topology sends by its law is no term of that fit
+    starts = {True: f"has an effect{beyond}", False: f"no effect{beyond} is seen of", None: "cannot be told"}
+    said: dict[bool | None, list[str]] = {answer: [] for answer in starts}
     size = ""
     for verdict in regression.verdicts:
         name, tested = _plain(verdict.term), tests.get(verdict.term)
         if regression.size_column and regression.size_column in verdict.term and verdict.significant:
             size = verdict.sentence.partition(": ")[2].partition(";")[0]
         elif verdict.significant is not None:
-            key = "has an effect" if verdict.significant else "no effect is seen of"
-            said[key].append(f"{name} ({tested})" if tested else name)
+            said[verdict.significant].append(f"{name} ({tested})" if tested else name)
         elif verdict.depends_on:
-            said["cannot be told"].append(f"{name} (it depends on whether {', '.join(verdict.depends_on)} counts)")
+            said[None].append(f"{name} (it depends on whether {', '.join(verdict.depends_on)} counts)")
         elif verdict.together:
             others = " and ".join(_plain(term) for term in verdict.together if term != verdict.term)
-            said["cannot be told"].append(f"{name} (not separable from {others})")
+            said[None].append(f"{name} (not separable from {others})")
         else:
-            said["cannot be told"].append(f"{name} ({'no test' if verdict.estimable else 'cannot be estimated'})")
-    by_law = regression.left == "np.log(implied_bytes)"
-    workers = "the number of workers enters by the collective's law" if by_law else ""
-    parts = [size, workers, *(f"{start}: {', '.join(names)}" for start, names in said.items() if names)]
+            said[None].append(f"{name} ({'no test' if verdict.estimable else 'cannot be estimated'})")
+    law = "topology and the number of workers act by the collective's law" if by_law else ""
+    parts = [size, law, *(f"{starts[answer]}: {', '.join(names)}" for answer, names in said.items() if names)]
     text = "; ".join(part for part in parts if part)
     return f"{text[:1].upper()}{text[1:]} (ordinary least squares over {units(regression)})."
 

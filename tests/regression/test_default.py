@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from regression_runs import noted, verdict
 
-from ddnn_traces.regression import fit
+from ddnn_traces.regression import fit, sentences
 from ddnn_traces.regression.fitting import BY_LAW
 
 SIZES = (1e6, 4e6, 14e6, 97e6)
@@ -48,6 +48,9 @@ def test_by_its_law_no_topology_and_no_number_of_workers_has_an_effect() -> None
     assert result.refits == (), "the workers are in the law"
     text = next(v.sentence for v in result.verdicts if v.term == "np.log(model_bytes)")
     assert f"to the power of {slope.estimate:.4g} [{slope.ci_low:.4g}, {slope.ci_high:.4g}]" in text
+    drivers = sentences.drivers(result)
+    assert "topology and the number of workers act by the collective's law; no effect beyond it is seen of: " in drivers
+    assert "topology (p = " in drivers, "a clique sends more than a ring, by the law"
 
 
 def test_what_a_factor_sends_beyond_the_law_is_found() -> None:

@@ -222,8 +222,9 @@ def batch_sizes(section: Section, frame: pl.DataFrame) -> None:
     section.headline = (
         f"The busiest pair of a run sends in bursts (of a step, where the traffic shows steps, in "
         f"{counted(known.filter(bursts_of='step').height, 'run')}) of {span(known['burst_ms'])} ms with valleys of "
-        f"{span(known['valley_ms'])} ms between them (means of {counted(known.height, 'run')}): computation takes "
-        f"{span(known['computation_to_communication'])} times as long as communication."
+        f"{span(known['valley_ms'])} ms between them (means of {counted(known.height, 'run')}): valleys are "
+        f"{span(known['computation_to_communication'])} times as long, and hold computation and "
+        "waiting for the network alike."
     )
     columns = [
         texts("run", "run_id"), numbers("batch (samples)", "batch_size", count), texts("pair", "pair", pair),
@@ -231,7 +232,7 @@ def batch_sizes(section: Section, frame: pl.DataFrame) -> None:
         numbers("steps", "steps", count), numbers("burst (ms)", "burst_ms"),
         numbers("median", "median_burst_ms"), numbers("valley (ms)", "valley_ms"),
         numbers("median valley", "median_valley_ms"),
-        numbers("computation to communication", "computation_to_communication"),
+        numbers("valley to burst", "computation_to_communication"),
         numbers("in bursts (Gbit/s)", "burst_gbit_per_s"), numbers("share in bursts", "share_in_bursts", percent),
     ]  # fmt: skip
     section.table(frame, columns, "Bursts of each run's busiest pair of hosts.")
