@@ -42,8 +42,8 @@ WITH calls AS (
       ON w.run_id = c.run_id AND w.host_ip = c.host_ip
      AND (abs(tensor_bytes - bytes) <= 0.05 * bytes OR w.kind = c.kind)
     WHERE sent_ns IS NOT NULL AND got_ns IS NOT NULL
-), allowed AS (
-    SELECT *
+), allowed AS (  -- each once, so that both windows below have one order
+    SELECT DISTINCT run_id, profiler, worker, call, least_ns, most_ns
     FROM pairs
     WHERE least_ns <= most_ns AND (is_size OR any_size IS NOT TRUE)
 ), begun AS (  -- intervals of one call that run into each other are one

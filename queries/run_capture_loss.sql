@@ -1,7 +1,7 @@
 -- question: How much of what each run's hosts sent is in no capture?
 -- subject: runs
 -- row: a run
--- inputs: runs, flows, captures
+-- inputs: runs, flows, captures, capture_loss
 -- answer: percent_lost, flagged
 -- param: most_percent_lost DOUBLE = 0.1; a run is flagged beyond this percentage
 -- column: run_id from flows
@@ -11,7 +11,7 @@
 -- column: followed_bytes bytes; different payload bytes captured of the flows whose missed_bytes are known
 -- column: percent_lost percent; lost_bytes of what they and followed_bytes add up to
 -- column: flows flows; TCP flows with lost bytes
--- column: dropped_packets packets; packets that the captures' own counters say were dropped (captures); null without a counter
+-- column: dropped_packets packets; packets that the captures' own counters say were dropped, or were cut from a file (capture_loss); null without a counter
 -- column: percent_dropped percent; dropped_packets of what they and the records of the captures with counters add up to
 -- column: flagged; whether percent_lost or percent_dropped is beyond most_percent_lost; null where both are null
 -- Zeek's capture_loss.log has the percentage of acknowledgements of data that was not captured (its
@@ -25,10 +25,11 @@ WITH lost AS (
     FROM flows
     GROUP BY run_id
 ), dropped AS (
-    SELECT run_id, sum(coalesce(kernel_dropped_packets, 0) + coalesce(interface_dropped_packets, 0))
-                   FILTER (counter_source IS NOT NULL)::BIGINT AS dropped_packets,
-           sum(records) FILTER (counter_source IS NOT NULL)::BIGINT AS counted_records
+    SELECT run_id, sum(coalesce(l.kernel_dropped_packets, 0) + coalesce(l.interface_dropped_packets, 0) + coalesce(cut_packets, 0))
+                   FILTER (l.counter_source IS NOT NULL)::BIGINT AS dropped_packets,
+           sum(records) FILTER (l.counter_source IS NOT NULL)::BIGINT AS counted_records
     FROM captures
+    JOIN capture_loss() AS l USING (run_id, capture_id)
     GROUP BY run_id
 )
 SELECT run_id, missed_bytes, unacknowledged_missed_bytes, missed_bytes - unacknowledged_missed_bytes AS lost_bytes,

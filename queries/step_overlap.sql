@@ -1,7 +1,7 @@
 -- question: How much of a worker's communication does its computation hide?
 -- subject: steps
 -- row: a run, a worker and a step
--- inputs: steps, worker_hosts, program_events, captures, flows, flow_windows, host_activity
+-- inputs: steps, worker_hosts, program_events, captures, capture_ledger, capture_loss, flows, flow_windows, host_activity
 -- answer: worker, step, overlap_share
 -- param: least_gbit_per_s DOUBLE = NULL; windows with less payload of a flow are not in wire_ms and overlap_ms, Gbit/s; NULL: as in host_activity
 -- column: run_id
@@ -21,17 +21,18 @@
 -- column: threshold_gbit_per_s Gbit/s; the least rate of a flow in a window that counts in wire_ms and overlap_ms
 -- Bytes decide what is hidden: control messages are in almost every window, and few bytes. A base window belongs to
 -- where its middle is; times at which several events run count once. There is no traffic of a worker whose label is no
--- host's. A flow is seen until the longer one of its two hosts' captures ends; one that is not cut short ends after all
--- steps. Payload that was in a buffer when the sender's step ended is sent in its next step, and hidden there.
+-- host's. A capture that is cut short, or has fewer packets than its program counted (capture_loss), ends with its last
+-- packet; others end after all steps. A flow is seen until the longer one of its two hosts' captures ends; where no packet
+-- of the run was captured twice (capture_ledger), hosts captured what they sent, and the sender's decides. Payload that was in a buffer when the sender's step ended is sent in its next step, and hidden there.
 WITH activity AS MATERIALIZED (
     FROM host_activity(least_gbit_per_s := $least_gbit_per_s)
 ), windows AS (
     SELECT run_id, any_value(window_ns) AS window_ns
     FROM activity
     GROUP BY run_id
-), intervals AS (  -- whole steps, and what the worker does in them
+), intervals AS (  -- whole steps, and what the worker does in them; each once, so that both windows below have one order
     SELECT run_id, worker, step, 'step' AS kind, start_ns, end_ns FROM steps
-    UNION ALL
+    UNION
     SELECT run_id, worker, step, CASE WHEN kind IN ('communicate', 'allreduce') THEN 'communicate' ELSE 'compute' END,
            start_ns, end_ns
     FROM program_events
@@ -116,17 +117,30 @@ WITH activity AS MATERIALIZED (
     FROM activity
     GROUP BY run_id, host_ip
 ), capture_ends AS (  -- null: not cut short
-    SELECT run_id, vantage_ip AS host_ip, CASE WHEN bool_or(status <> 'complete') THEN max(last_ns) END AS cut_ns
+    SELECT run_id, vantage_ip AS host_ip, CASE WHEN bool_or(status <> 'complete' OR cut_packets > 0) THEN max(last_ns) END AS cut_ns
     FROM captures
+    JOIN capture_loss() USING (run_id, capture_id)
     WHERE vantage_ip IS NOT NULL
     GROUP BY run_id, vantage_ip
-), seen_until AS (
-    SELECT a.run_id, a.host_ip, greatest(a.cut_ns, min(b.cut_ns)) AS seen_ns
-    FROM capture_ends AS a
-    LEFT JOIN capture_ends AS b ON b.run_id = a.run_id AND b.host_ip <> a.host_ip
-    WHERE a.cut_ns IS NOT NULL
-    GROUP BY a.run_id, a.host_ip, a.cut_ns
-    HAVING count(b.cut_ns) > 0 OR count(b.host_ip) = 0  -- else the others have all of its flows
+), of_senders AS (
+    SELECT run_id
+    FROM capture_ledger
+    GROUP BY run_id
+    HAVING count(*) FILTER (reason = 'duplicate_vantage') = 0
+), peers AS (
+    SELECT DISTINCT run_id, unnest([src_ip, dst_ip]) AS host_ip, unnest([dst_ip, src_ip]) AS peer_ip
+    FROM flows
+    WHERE payload_bytes > 0 AND run_id IN (SELECT run_id FROM capture_ends WHERE cut_ns IS NOT NULL)
+), seen_until AS (  -- null: to the end
+    SELECT peers.run_id, peers.host_ip,
+           min(CASE WHEN peers.run_id IN (FROM of_senders) THEN least(a.cut_ns, b.cut_ns)  -- ignores nulls
+                    WHEN b.host_ip IS NULL THEN a.cut_ns
+                    WHEN a.host_ip IS NULL THEN b.cut_ns
+                    WHEN a.cut_ns IS NOT NULL AND b.cut_ns IS NOT NULL THEN greatest(a.cut_ns, b.cut_ns) END) AS seen_ns
+    FROM peers
+    LEFT JOIN capture_ends AS a ON a.run_id = peers.run_id AND a.host_ip = peers.host_ip
+    LEFT JOIN capture_ends AS b ON b.run_id = peers.run_id AND b.host_ip = peer_ip
+    GROUP BY peers.run_id, peers.host_ip
 ), measured AS (
     SELECT run_id, worker, step, (end_ns - start_ns) / 1e6 AS step_ms, p.compute_ms, p.communicate_ms,
            host_ip IS NOT NULL AND window_ns IS NOT NULL AND end_ns <= coalesce(seen_ns, end_ns) AS is_seen,

@@ -51,9 +51,10 @@ WITH transfers AS MATERIALIZED (
     SELECT run_id, host_ip, start_ns, end_ns,
            (start_ns <= max(end_ns) OVER (PARTITION BY run_id, host_ip ORDER BY start_ns, end_ns
                                           ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) IS NOT TRUE AS is_first
-    FROM program_events
-    JOIN worker_hosts USING (run_id, worker)
-    WHERE kind IN ('compute', 'forward', 'backward', 'update')
+    FROM (SELECT DISTINCT run_id, host_ip, start_ns, end_ns  -- else the order below may be another one
+          FROM program_events
+          JOIN worker_hosts USING (run_id, worker)
+          WHERE kind IN ('compute', 'forward', 'backward', 'update'))
 ), numbered AS (
     SELECT *, sum(is_first::INTEGER) OVER (PARTITION BY run_id, host_ip ORDER BY start_ns, end_ns
                                            ROWS UNBOUNDED PRECEDING) AS stretch

@@ -11,12 +11,15 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import product
 from math import ceil, factorial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
+from datasets import write_dataset
 from independent import FLOW, Array, address, read_run, repeated_bytes, text
 from tools import Once
 
@@ -275,3 +278,21 @@ def test_run_step_time(sample_dataset: Dataset, skip: int) -> None:
     assert found["step_ms"] == pytest.approx(steps[skip:].mean() / MS)
     (default,) = rows(sample_dataset, "run_step_time", name)
     assert default["step_ms"] == pytest.approx(steps[1:].mean() / MS) and steps[0] > 5 * steps[1:].mean()
+
+
+def test_communication_that_two_events_log_counts_once(tmp_path: Path) -> None:
+    """As the programs do: an all-reduce is logged beside the communication that it is all of."""
+    rng = np.random.default_rng(1)
+    spans = {"compute": (0, 50), "allreduce": (50, 60), "communicate": (50, 60)}
+    steps, events = [], []
+    for worker, step in product(("worker-1", "worker-2", "worker-3", "worker-4"), range(20)):
+        mine, begin = {"run_id": "r", "worker": worker, "step": step}, step * 100 * MS
+        steps.append(mine | {"start_ns": begin, "end_ns": begin + 100 * MS})
+        begin += int(rng.integers(0, MS))
+        events += [
+            mine | {"kind": kind, "start_ns": begin + start * MS, "end_ns": begin + end * MS}
+            for kind, (start, end) in spans.items()
+        ]
+    with write_dataset(tmp_path / "r", {"steps": pl.DataFrame(steps), "events": pl.DataFrame(events)}) as dataset:
+        found = dataset.query("step_overlap")["communicate_ms"]
+    assert found.to_list() == [10.0] * len(steps)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -110,10 +111,19 @@ class DescribedTables:
             "SELECT sum(missed_bytes - unacknowledged_missed_bytes), "
             "sum(payload_bytes - retransmitted_bytes) FILTER (missed_bytes IS NOT NULL) FROM run_flows"
         ).fetchall()
-        rows = [row for row in self._counted_captures() if row["counter_source"]]
+        captures = self._counted_captures()
+        uncounted = Counter[str | None]()  # records of the files of each host that have no count of their own
+        for row in captures:
+            uncounted[row["vantage_ip"]] += row["records"] if row["delivered_packets"] is None else 0
+        rows = [row for row in captures if row["counter_source"]]
         names = ("kernel_dropped_packets", "interface_dropped_packets")
         dropped = sum(row[name] or 0 for row in rows for name in names)
-        return _percent_lost(*sums[0]), _percent_lost(dropped, sum(row["records"] for row in rows))
+        cut = sum(
+            max(row["delivered_packets"] - row["records"] - uncounted[row["vantage_ip"]], 0)
+            for row in rows
+            if row["delivered_packets"] is not None
+        )
+        return _percent_lost(*sums[0]), _percent_lost(dropped + cut, sum(row["records"] for row in rows))
 
     # --- one method a table
 

@@ -41,7 +41,7 @@ def _lost(section: Section, frame: pl.DataFrame) -> str:
     ]  # fmt: skip
     caption = (
         "Runs whose captures lost packets: bytes that were sent, as sequence and acknowledgement numbers prove, and "
-        "what the capturing program counted."
+        "what the capturing program counted as dropped, or counted and the file has not."
     )
     section.table(some, columns, caption, noun="loss")
     return (

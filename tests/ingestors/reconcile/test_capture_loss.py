@@ -211,3 +211,19 @@ def test_copy_that_lost_less_counts(tmp_path: Path) -> None:
         assert found.rows() == [(1000 * SIZE, 0)]
         assert dataset.query("capture_loss")["missed_bytes"].to_list() == [10 * SIZE, 0]
         assert checks.run_checks(dataset)["capture_loss"].num_rows == 0
+
+
+@pytest.mark.parametrize(("kept", "said"), [(100, None), (20, "80% of the packets by their counters")])
+def test_a_whole_file_of_fewer_packets_than_were_counted_is_known(kept: int, said: str | None, tmp_path: Path) -> None:
+    """Cut at the end of a packet, it is complete, and its sequence numbers have no gap."""
+    frames = (opening(5000) + data(5000, range(100), range(0)))[:100]
+    folder = write_frames(tmp_path / "run", {"a.pcap": frames[:kept]})
+    (folder / "a.log").write_text("100 packets captured\n100 packets received by filter\n0 packets dropped by kernel\n")
+    messages = Notes()
+    with read_folder(folder, messages) as dataset:
+        (row,) = dataset.query("run_capture_loss").to_dicts()
+        assert (row["lost_bytes"], row["dropped_packets"], row["flagged"]) == (0, 100 - kept, kept < 100)
+        assert ("capture_loss" in [name for name, rows in checks.run_checks(dataset).items() if rows.num_rows]) == (
+            kept < 100
+        )
+    assert any(f"its captures lost {said}" in warning for warning in messages.warnings) == (kept < 100)
