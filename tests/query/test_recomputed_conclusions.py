@@ -6,7 +6,9 @@ step takes.
 
 from __future__ import annotations
 
+import lzma
 import shutil
+import struct
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
@@ -24,6 +26,7 @@ from independent import FLOW, Array, address, read_run, repeated_bytes, text
 from tools import Once
 
 import ddnn_traces
+from ddnn_traces.query.checks import run_checks
 from ddnn_traces.query.dataset import Dataset
 
 MS = 10**6
@@ -37,12 +40,15 @@ FULL_LINKS = "torch-mlp1-sgd-32-gloo-100mbit-ring-n4"
 CAPTURES = ROOT / "data" / "captures"
 CLIQUE = "torchp2p-mlp1-sgd-128-gloo-normal-clique-n4"
 ASYNCHRONOUS = "torchp2p-mlp1-sgd-32-gloo-normal-gossip-n4"
+TWO_HOSTS = "torchp2p-mlp1-sgd-32-gloo-1ms-ps-n1-r1"
 
 
 @pytest.fixture(scope="module")
 def testbed(once: Once) -> Iterator[Dataset]:
     def ingest(path: Path) -> None:
-        found = [TESTBED / name for name in (*TREES, FULL_LINKS)] + [CAPTURES / name for name in (CLIQUE, ASYNCHRONOUS)]
+        found = [TESTBED / name for name in (*TREES, FULL_LINKS)] + [
+            CAPTURES / name for name in (CLIQUE, ASYNCHRONOUS, TWO_HOSTS)
+        ]
         ddnn_traces.ingest(found, path).close()
 
     with ddnn_traces.open(once("conclusions", ingest)) as dataset:
@@ -296,3 +302,56 @@ def test_communication_that_two_events_log_counts_once(tmp_path: Path) -> None:
     with write_dataset(tmp_path / "r", {"steps": pl.DataFrame(steps), "events": pl.DataFrame(events)}) as dataset:
         found = dataset.query("step_overlap")["communicate_ms"]
     assert found.to_list() == [10.0] * len(steps)
+
+
+def test_topology(testbed: Dataset) -> None:
+    """A tree's links carry so much of what pairs send in steps, and of what its law moves; two hosts are unknown."""
+    run, model = read_run(TESTBED / TREES[0]), declared(TESTBED / TREES[0])["model_bytes"]
+    inside = run.packets[run.in_steps]
+    pairs, place = np.unique(inside[["src", "dst"]], return_inverse=True)
+    moved = {frozenset(pair): 0.0 for pair in pairs.tolist()}
+    for pair, size in zip(pairs.tolist(), np.bincount(place, inside["payload"]), strict=True):
+        moved[frozenset(pair)] += size
+    links = sorted(moved.values(), reverse=True)[: len(run.hosts) - 1]
+    (found,) = rows(testbed, "topology", TREES[0])
+    assert (found["topology"], found["hosts"], found["edges"]) == ("tree", len(run.hosts), 2 * len(links))
+    assert found["matched_share"] == pytest.approx(sum(links) / sum(moved.values()), abs=1e-3)
+    assert found["volume_ratio"] == pytest.approx(sum(links) / (2 * len(links) * run.steps * model), rel=0.01)
+    (found,) = rows(testbed, "topology", TWO_HOSTS)
+    assert (found["topology"], found["hosts"], found["confidence"]) == (
+        "unknown",
+        len(read_run(CAPTURES / TWO_HOSTS).hosts),
+        0,
+    )
+
+
+def test_conservation_of_asynchronous_workers(testbed: Dataset) -> None:
+    """Each worker pulls a model a step; what is sent beyond these is named, to within a thousandth."""
+    run, model = read_run(CAPTURES / ASYNCHRONOUS), declared(CAPTURES / ASYNCHRONOUS)["model_bytes"]
+    (found,) = rows(testbed, "conservation", ASYNCHRONOUS)
+    assert found["expected_bytes"] == len(run.logs) * run.steps * model
+    assert found["payload_bytes"] == run.packets["payload"][run.in_steps].sum()
+    fresh = run.packets["payload"].sum() - repeated_bytes(run.packets).sum()
+    named = found["expected_bytes"] + found["startup_bytes"] + found["unexplained_bytes"]
+    assert abs(fresh - named) < 0.001 * fresh and abs(found["unexplained_bytes"]) < 0.001 * fresh
+
+
+@pytest.mark.long
+def test_a_capture_that_was_cut_is_said(tmp_path: Path) -> None:
+    """It has whole packets and no gap, so that neither the file nor sequence numbers show it: its program counted."""
+    folder = tmp_path / TWO_HOSTS
+    shutil.copytree(CAPTURES / TWO_HOSTS, folder)
+    (path,) = folder.glob("worker-1*.pcap.xz")
+    data, ends = lzma.decompress(path.read_bytes()), [24]
+    while ends[-1] < len(data):
+        ends.append(ends[-1] + 16 + struct.unpack_from("<I", data, ends[-1] + 8)[0])
+    kept = len(ends) // 5
+    path.write_bytes(lzma.compress(data[: ends[kept]]))
+    with ddnn_traces.ingest(folder, tmp_path / "dataset") as dataset:
+        (found,) = dataset.query("run_capture_loss").to_dicts()
+        assert (found["dropped_packets"], found["flagged"]) == (len(ends) - 1 - kept, True)
+        assert run_checks(dataset)["capture_loss"].num_rows == 1
+        last = int(dataset.sql("SELECT last_ns FROM captures WHERE records = ?", [kept]).item())
+        steps = read_run(CAPTURES / TWO_HOSTS).logs["worker-1"].ends
+        (summary,) = dataset.query("overlap_summary").filter(worker="worker-1").to_dicts()
+        assert (summary["steps"], summary["captured_steps"]) == (len(steps), (steps <= last).sum())
