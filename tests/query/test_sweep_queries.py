@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from scipy import stats
 
 from ddnn_traces.errors import NoDataError, QueryError
 from ddnn_traces.query import sweep_queries
@@ -288,16 +289,25 @@ def test_the_page_shows_what_the_kept_tables_give() -> None:
 
 
 def test_what_the_page_states_beside_the_thesis_in_other_units() -> None:
-    """Means of five seeds of data/sharing, as docs/sharing.md has them."""
+    """Means of five seeds of data/sharing with Student's interval, as docs/sharing.md has them."""
+    page = (Path(__file__).parents[2] / "docs" / "sharing.md").read_text(encoding="utf-8")
     kept = pl.read_parquet(Path(__file__).parents[2] / "data" / "sharing" / "seed_results.parquet")
 
-    def mean(ratio: float, flows: float, measure: str, column: str) -> float:
-        found = kept.filter(compute_to_network=ratio, flows_per_s=flows, measure=measure)[column]
+    def seeds(ratio: float, flows: float, measure: str, column: str) -> Any:
+        found = kept.filter(compute_to_network=ratio, flows_per_s=flows, measure=measure).sort("seed")[column]
         assert len(found) == 5
-        return float(found.to_numpy().mean())
+        return found.to_numpy()
 
-    assert [round(mean(8, flows, "iteration_ms", "lower") / 1e3, 2) for flows in (92, 184)] == [1.15, 1.27]
-    shares = [mean(2, 92, measure, "lower") for measure in ("utilization", "background_utilization")]
-    assert [round(100 * share) for share in shares] == [32, 13] and round(100 * sum(shares)) == 44
-    gains = [mean(r, 184, f"{size}_mean_ms", "change_pct") for r in (16, 4) for size in ("small", "large")]
+    def shown(values: Any, unit: str, digits: int) -> str:
+        half = float(stats.t.ppf(0.975, 4)) * values.std(ddof=1) / 5**0.5
+        low, high = values.mean() - half, values.mean() + half
+        return f"{values.mean():.{digits}f}{unit} [{low:.{digits}f}, {high:.{digits}f}]"
+
+    for flows, thesis in ((92, "1.4"), (184, "3.06")):
+        seconds = shown(seeds(8, flows, "iteration_ms", "lower") / 1e3, " s", 2)
+        assert f"| 8 | {flows} | iteration at a lower priority | {thesis} s | {seconds} |" in page
+    shares = [100 * seeds(2, 92, measure, "lower") for measure in ("utilization", "background_utilization")]
+    training, background = (round(share.mean()) for share in shares)
+    assert f"| {shown(shares[0] + shares[1], '%', 0)} ({training} + {background}) |" in page
+    gains = [seeds(r, 184, f"{size}_mean_ms", "change_pct").mean() for r in (16, 4) for size in ("small", "large")]
     assert [round(gain) for gain in gains] == [-11, -10, -34, -34]
