@@ -363,7 +363,7 @@ class _Ingest:
             for plan, facts in zip(todo, results, strict=True):
                 replaced += self._write(plan, facts, warned)
                 warned = len(self._messages.warnings)
-        for line in relations.rotated(self._parts):
+        for line in (*relations.rotated(self._parts), *relations.at_hosts(self._parts)):
             self._messages.warn(line)
         return replaced
 

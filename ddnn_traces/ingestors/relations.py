@@ -3,9 +3,10 @@ runs that are parts of one capture."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -45,34 +46,22 @@ def gaps(run_id: str, files: Sequence[CaptureFacts]) -> Iterator[str]:
 
 
 def unrelated(run: RunInput, metadata: RunMetadata, files: Sequence[CaptureFacts]) -> Iterator[str]:
-    """A line where captures of a folder that nothing describes as one run have no host in common."""
-    if run.folder is None or run.hosts or metadata != RunMetadata():
+    """A line where captures of a folder that nothing describes as one run have no host in common, or no connection
+    and no time."""
+    if run.folder is None or len(files) < 2 or run.hosts or metadata != RunMetadata():
         return
-    toward: dict[str, str] = {}  # another host of the same group; itself: the one that stands for the group
-    host_of: dict[str, str] = {}
-    for file in files:
-        hosts = [*{*file.flows["src_ip"].to_pylist(), *file.flows["dst_ip"].to_pylist()}]
-        for host in hosts:
-            toward.setdefault(host, host)
-            toward[_standing(toward, host)] = _standing(toward, hosts[0])
-        if hosts:
-            host_of[file.capture_id] = hosts[0]
-    examples: dict[str, str] = {}
-    for name, host in host_of.items():
-        examples.setdefault(_standing(toward, host), name)
-    if len(examples) > 1:
-        yield (
-            f"{run.run_id}: its captures are {len(examples)} groups without a host in common "
-            f"({listed([*examples.values()], _LISTED)}); are they one training? If not, give each a folder of its own; "
-            "if so, say it with --run-id"
-        )
-
-
-def _standing(toward: dict[str, str], host: str) -> str:
-    """The host that stands for a host's group; the ways there become shorter."""
-    while toward[host] != host:
-        toward[host] = host = toward[toward[host]]
-    return host
+    parts = [found for file in files if (found := _part(file.capture_id, run.folder, [file]))]
+    for apart, what in (
+        (_groups(parts, _by_host), "without a host in common"),
+        (_groups(parts, _by_connection, _at_one_time), "one after the other, without a connection in common"),
+    ):
+        if len(apart) > 1:
+            names = listed([group[0].run_id for group in apart], _LISTED)
+            yield (
+                f"{run.run_id}: its captures are {len(apart)} groups {what} ({names}); are they one training? If not, "
+                "give each a folder of its own; if so, say it with --run-id"
+            )
+            return
 
 
 @dataclass(frozen=True)
@@ -85,6 +74,11 @@ class Part:
     last_ns: int
     connections: frozenset[Connection]
 
+    @cached_property
+    def hosts(self) -> set[str]:
+        """Addresses at either end."""
+        return {host for connection in self.connections for host in connection[:2]}
+
     def is_followed_by(self, other: Part) -> bool:
         """Whether a connection of this one is in `other`, which begins when this one ends."""
         return self.folder == other.folder and other.first_ns >= self.last_ns and not self.connections.isdisjoint(
@@ -94,21 +88,84 @@ class Part:
 
 def part(run: RunInput, files: Sequence[CaptureFacts]) -> Part | None:
     """The run as a part of a capture; None where it cannot be one."""
+    return None if run.folder is not None else _part(run.run_id, run.captures[0].parent, files)
+
+
+def _part(name: str, folder: Path, files: Sequence[CaptureFacts]) -> Part | None:
     first = [file.first_ns for file in files if file.first_ns is not None]
     last = [file.last_ns for file in files if file.last_ns is not None]
-    if run.folder is not None or not first or not last:
+    if not first or not last:
         return None
-    columns = [
-        file.flows[name].fill_null(-1).to_pylist() if name.endswith("port") else file.flows[name].to_pylist()
-        for file in files
-        for name in ("src_ip", "dst_ip", "src_port", "dst_port")
-    ]
     connections = frozenset(
         connection
-        for begin in range(0, len(columns), 4)
-        for connection in zip(*columns[begin : begin + 4], strict=True)
+        for file in files
+        for connection in zip(
+            *(file.flows[end].to_pylist() for end in ("src_ip", "dst_ip")),
+            *(file.flows[end].fill_null(-1).to_pylist() for end in ("src_port", "dst_port")),
+            strict=True,
+        )
     )
-    return Part(run.run_id, run.captures[0].parent, min(first), max(last), connections)
+    return Part(name, folder, min(first), max(last), connections)
+
+
+# --- groups of parts that have something in common
+
+
+_Keys = Callable[[Part], Iterable[Hashable]]
+
+
+def _by_host(part: Part) -> Iterable[Hashable]:
+    return part.hosts
+
+
+def _by_connection(part: Part) -> Iterable[Hashable]:
+    return part.connections
+
+
+def _at_one_time(earlier: Part, later: Part) -> bool:
+    """Whether both saw a host while both captured."""
+    return later.first_ns <= earlier.last_ns and not earlier.hosts.isdisjoint(later.hosts)
+
+
+def _groups(
+    parts: Sequence[Part], keys: _Keys, related: Callable[[Part, Part], bool] = lambda _a, _b: False
+) -> list[list[Part]]:
+    """Parts that a common key links, directly or over others, or that are related to the one before in time."""
+    toward = list(range(len(parts)))  # another part of the same group; itself: the one that stands for the group
+    by_key: dict[Hashable, int] = {}
+    order = sorted(range(len(parts)), key=lambda place: parts[place].first_ns)
+    longest = -1  # the one before that goes on the longest
+    for place in order:
+        linked = [by_key.setdefault(key, place) for key in keys(parts[place])]
+        if longest >= 0 and related(parts[longest], parts[place]):
+            linked.append(longest)
+        for other in linked:
+            toward[_standing(toward, other)] = _standing(toward, place)
+        if longest < 0 or parts[place].last_ns > parts[longest].last_ns:
+            longest = place
+    groups: dict[int, list[Part]] = {}
+    for place, one in enumerate(parts):
+        groups.setdefault(_standing(toward, place), []).append(one)
+    return [*groups.values()]
+
+
+def _standing(toward: list[int], place: int) -> int:
+    """The part that stands for a part's group; the ways there become shorter."""
+    while toward[place] != place:
+        toward[place] = place = toward[toward[place]]
+    return place
+
+
+def at_hosts(parts: Sequence[Part]) -> Iterator[str]:
+    """A line for runs that saw the same connections at the same time, as captures at the hosts of one training do."""
+    for group in _groups(parts, _by_connection):
+        first, last = max(part.first_ns for part in group), min(part.last_ns for part in group)
+        if len(group) > 1 and first < last:
+            yield (
+                f"runs {listed([part.run_id for part in group], _LISTED)}: the same connections at the same time, as "
+                "in captures at several hosts of one training; --run-id NAME, with the same sources, makes one run of "
+                "them, and so does a folder"
+            )
 
 
 def rotated(parts: Sequence[Part]) -> Iterator[str]:

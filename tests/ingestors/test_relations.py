@@ -38,10 +38,32 @@ def test_parts_of_a_rotated_capture_are_recognised(tmp_path: Path) -> None:
 
 
 def test_captures_of_several_trainings_of_the_same_hosts_are_runs(tmp_path: Path) -> None:
-    """Later ones on other ports, and one that overlaps."""
-    other = [dataclasses.replace(packet, ports=(50_000, 6_000)) for packet in later(ring(A, B), _HOUR_NS)]
-    folder = write_captures(tmp_path / "captures", {"one": ring(A, B), "two": other, "three": ring(A, B)})
+    """On other ports, later and meanwhile."""
+    later_one = [dataclasses.replace(packet, ports=(50_000, 6_000)) for packet in later(ring(A, B), _HOUR_NS)]
+    meanwhile = [dataclasses.replace(packet, ports=(50_001, 6_001)) for packet in ring(A, B)]
+    folder = write_captures(tmp_path / "captures", {"one": ring(A, B), "two": later_one, "three": meanwhile})
     assert warnings([folder / name for name in ("one", "two", "three")], tmp_path / "dataset") == []
+
+
+def test_captures_at_the_hosts_of_one_training_are_recognised(tmp_path: Path) -> None:
+    """Each has the connections of its host; the later training is a run of its own."""
+    whole = ring(A, B, C)
+    hosts = {f"{host}.pcap": [one for one in whole if host in (one.src, one.dst)] for host in (A, B, C)}
+    hosts["later.pcap"] = [dataclasses.replace(one, ports=(50_000, 6_000)) for one in later(whole, _HOUR_NS)]
+    folder = write_captures(tmp_path / "captures", hosts)
+    sources = [folder / name for name in hosts]
+    (said,) = warnings(sources, tmp_path / "apart")
+    assert said.startswith(f"runs {A}, {B}, {C}: the same connections at the same time") and "--run-id NAME" in said
+    assert warnings(sources[:3], tmp_path / "joined", run_id="one") == []
+
+
+def test_trainings_of_the_same_hosts_in_one_folder_are_a_question(tmp_path: Path) -> None:
+    after = [dataclasses.replace(one, ports=(50_000, 6_000)) for one in later(ring(A, B), _HOUR_NS)]
+    of_one = {"a.pcap": ring(A, B), "b.pcap": ring(A, B)}
+    folder = write_captures(tmp_path / "mixed", {**of_one, "c.pcap": after})
+    (said,) = warnings([folder], tmp_path / "dataset")
+    assert said.startswith("mixed: its captures are 2 groups one after the other, without a connection in common (a.pc")
+    assert warnings([write_captures(tmp_path / "one", of_one)], tmp_path / "related") == []
 
 
 def test_captures_without_a_common_host_are_a_question(tmp_path: Path) -> None:
