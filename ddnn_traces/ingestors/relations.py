@@ -21,7 +21,8 @@ DAY_NS = 86_400 * 10**9
 #: Names in a message.
 _LISTED = 3
 
-Connection = tuple[str, str, int, int]  # src_ip, dst_ip, ports (-1: none)
+_End = tuple[str, int]  # address, port (-1: none)
+Connection = tuple[_End, _End]  # the lower end first: captures at both hosts call it the same
 
 
 def gaps(run_id: str, files: Sequence[CaptureFacts]) -> Iterator[str]:
@@ -77,7 +78,7 @@ class Part:
     @cached_property
     def hosts(self) -> set[str]:
         """Addresses at either end."""
-        return {host for connection in self.connections for host in connection[:2]}
+        return {host for connection in self.connections for host, _ in connection}
 
     def is_followed_by(self, other: Part) -> bool:
         """Whether a connection of this one is in `other`, which begins when this one ends."""
@@ -97,11 +98,17 @@ def _part(name: str, folder: Path, files: Sequence[CaptureFacts]) -> Part | None
     if not first or not last:
         return None
     connections = frozenset(
-        connection
+        (min(ends), max(ends))
         for file in files
-        for connection in zip(
-            *(file.flows[end].to_pylist() for end in ("src_ip", "dst_ip")),
-            *(file.flows[end].fill_null(-1).to_pylist() for end in ("src_port", "dst_port")),
+        for ends in zip(
+            *(
+                zip(
+                    file.flows[f"{end}_ip"].to_pylist(),
+                    file.flows[f"{end}_port"].fill_null(-1).to_pylist(),
+                    strict=True,
+                )
+                for end in ("src", "dst")
+            ),
             strict=True,
         )
     )

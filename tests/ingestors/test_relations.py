@@ -49,6 +49,7 @@ def test_captures_at_the_hosts_of_one_training_are_recognised(tmp_path: Path) ->
     """Each has the connections of its host; the later training is a run of its own."""
     whole = ring(A, B, C)
     hosts = {f"{host}.pcap": [one for one in whole if host in (one.src, one.dst)] for host in (A, B, C)}
+    hosts[f"{B}.pcap"] = hosts[f"{B}.pcap"][1:]  # so that its first packet goes the other way
     hosts["later.pcap"] = [dataclasses.replace(one, ports=(50_000, 6_000)) for one in later(whole, _HOUR_NS)]
     folder = write_captures(tmp_path / "captures", hosts)
     sources = [folder / name for name in hosts]
