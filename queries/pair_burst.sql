@@ -1,13 +1,13 @@
 -- question: How do the pairs of hosts of a run take turns when it is busiest?
 -- subject: throughput
 -- row: a run, a directed pair of hosts and a window of the excerpt in which it sent something
--- inputs: flows, flow_windows, host_names, figure_runs
+-- inputs: runs, flows, flow_windows, host_names, figure_runs
 -- param: window_ms DOUBLE > 0 = 10; length of a window, ms; at least the base window of the dataset
 -- param: length_ms DOUBLE > 0 = 250; length of the excerpt, ms
 -- param: runs BIGINT = NULL; only this many runs, in the order of figure_runs; NULL: all
 -- param: pairs BIGINT = NULL; only this many pairs of a run, those that send most in the excerpt; NULL: all
 -- figure: zerwas fig. 7
--- column: run_id
+-- column: run_id from flows
 -- column: pair; sender and receiver, by their names in figures
 -- column: excerpt_start_ms ms; start of the excerpt since the run's first base window
 -- column: excerpt_ms ms; length of the excerpt
@@ -15,6 +15,7 @@
 -- column: since_excerpt_ms ms; start of the window since the start of the excerpt
 -- column: wire_bytes bytes; wire bytes of the pair in the window
 -- column: gbit_per_s Gbit/s; these bytes over the window's length
+-- column: link_share share; that over the declared rate of a link (bandwidth_mbit): above 1 in a short window by the shaper's burst; null without one
 -- The excerpt is the run's stretch of that length with the most wire bytes, the earliest of equals. Windows are counted
 -- from the base window of the run's first packet.
 WITH span AS MATERIALIZED (
@@ -68,10 +69,12 @@ SELECT chosen.run_id,
        length_ns / 1e6 AS window_ms,
        number * length_ns / 1e6 AS since_excerpt_ms,
        bytes::BIGINT AS wire_bytes,
-       bytes * 8 / length_ns AS gbit_per_s
+       bytes * 8 / length_ns AS gbit_per_s,
+       bytes * 8e3 / length_ns / bandwidth_mbit AS link_share
 FROM chosen
 JOIN pairs USING (run_id, src_ip, dst_ip)
 JOIN excerpt USING (run_id)
+LEFT JOIN runs ON runs.run_id = chosen.run_id
 LEFT JOIN host_names AS src ON src.run_id = chosen.run_id AND src.host_ip = chosen.src_ip
 LEFT JOIN host_names AS dst ON dst.run_id = chosen.run_id AND dst.host_ip = chosen.dst_ip
 ORDER BY chosen.run_id, src.place NULLS LAST, chosen.src_ip, dst.place NULLS LAST, chosen.dst_ip, number

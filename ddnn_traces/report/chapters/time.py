@@ -64,14 +64,17 @@ def flow_timeline(section: Section, frame: pl.DataFrame) -> None:
 def pair_throughput(section: Section, frame: pl.DataFrame) -> None:
     peak = frame.sort("gbit_per_s", descending=True, maintain_order=True).row(0, named=True)
     window_ms, excerpt_ms = (f"{number_of(frame[name].min()):g}" for name in ("window_ms", "excerpt_ms"))
+    share, over = peak["link_share"], (frame["link_share"] > 1).any()
+    of_link = f" ({percent(share)} of the declared rate of its link)" if share else ""
     section.headline = (
         f"In the {excerpt_ms} ms in which its run transmits most, the highest throughput of a pair is "
-        f"{rate(peak['gbit_per_s'])} over {peak['window_ms']:g} ms: {peak['pair']} in {peak['run_id']}."
+        f"{rate(peak['gbit_per_s'])} over {peak['window_ms']:g} ms{of_link}: {peak['pair']} in {peak['run_id']}."
     )
     caption = (
         f"Throughput in windows of {window_ms} ms over the {excerpt_ms} ms in which the run transmits most; a "
         "row is a directed pair of hosts, its full height the highest value of these, which stands over the panel. Of "
         f"a run at most the {BURST_PAIRS} pairs that send most are drawn."
+        + (" A shaper passes its burst above the rate; the check link_rate finds more than that." if over else "")
     )
     pairs = section.rows(Source("traffic_matrix")).join(frame, on="run_id", how="semi").height
     parts = [section.part(frame.select("run_id", "pair").n_unique(), pairs, "directed pair")]
