@@ -314,13 +314,16 @@ def _with_law(rows: pl.DataFrame, formula: Formula) -> tuple[pl.DataFrame, tuple
     needed = {"implied_bytes", "step_bytes", "topology", "workers"}
     if "implied_bytes" not in formula.names or not needed <= set(rows.columns):
         return rows, ()
-    is_out = pl.col("implied_bytes").is_null() & pl.all_horizontal(
-        pl.col(name).is_not_null() for name in sorted(needed - {"implied_bytes"})
+    why = pl.col("disturbance") if "disturbance" in rows.columns else pl.lit(None, pl.String)
+    unknown = pl.when(why.str.starts_with("unknown steps")).then(why)  # a step of the log: one worker's, or that of all
+    is_out = pl.col("implied_bytes").is_null() & (
+        unknown.is_not_null()
+        | pl.all_horizontal(pl.col(name).is_not_null() for name in sorted(needed - {"implied_bytes"}))
     )
-    out = rows.filter(is_out).group_by(RUN, "topology", "workers", maintain_order=True).len()
+    out = rows.filter(is_out).group_by(RUN, "topology", "workers", unknown.alias("unknown"), maintain_order=True).len()
     return rows.filter(~is_out), tuple(
-        Excluded(str(run), f"no law of the volume of {topology} among {counted(workers, 'worker')}", count)
-        for run, topology, workers, count in out.iter_rows()
+        Excluded(str(run), reason or f"no law of the volume of {topology} among {counted(workers, 'worker')}", count)
+        for run, topology, workers, reason, count in out.iter_rows()
     )
 
 

@@ -40,6 +40,17 @@ def test_a_lossy_ring_leaves_what_its_siblings_leave(of_the_sample: dict[str, di
 
 
 @pytest.mark.long
+def test_the_regression_divides_by_the_same_law(
+    sample_dataset: Dataset, of_the_sample: dict[str, dict[str, Any]]
+) -> None:
+    """One of them, tf-mlp1-sgd-32-grpc-0ms-ps, has a coordinator's log, in which each step is one worker's."""
+    volumes = sample_dataset.query("run_step_volume")
+    assert {row["run_id"]: (row["law_factor"], row["steps"]) for row in volumes.to_dicts()} == {
+        run: (row["total_factor"], row["exchanges"]) for run, row in of_the_sample.items()
+    }
+
+
+@pytest.mark.long
 def test_pair_averaging_counts_all_that_was_requested(of_the_sample: dict[str, dict[str, Any]]) -> None:
     """Fast workers serve slower ones after their own last step: two models here, more than half a step."""
     row = of_the_sample["torchp2p-mlp1-pairavg-32-gloo-0ms-gossip"]

@@ -72,6 +72,18 @@ def test_a_run_without_a_law_is_left_out_with_the_reason() -> None:
     assert result.rows == 35
 
 
+def test_a_run_whose_steps_may_be_of_one_worker_or_of_all_is_left_out_with_the_reason() -> None:
+    is_out = pl.col("run_id") == "r03"
+    why = "unknown steps: no log of 2 of the 2 workers"
+    unknown = lawful_runs().with_columns(
+        law_factor=pl.when(~is_out).then("law_factor"), disturbance=pl.when(is_out).then(pl.lit(why)),
+        workers=pl.when(~is_out).then("workers"),
+    )  # fmt: skip
+    result = fit(implied(unknown))
+    assert [(run.run_id, run.reason) for run in result.excluded] == [("r03", why)]
+    assert result.rows == 35
+
+
 def test_without_any_law_the_volume_of_the_whole_step_is_fitted() -> None:
     result = fit(lawful_runs().with_columns(law_factor=pl.lit(None, pl.Float64)).pipe(implied))
     assert result.formula == BY_LAW.replace("implied_bytes", "step_bytes")
