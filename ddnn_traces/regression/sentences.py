@@ -131,6 +131,7 @@ def units(regression: Regression) -> str:
 def drivers(regression: Regression) -> str:
     """What drives the volume of a step, in plain words: what is established, what is not and why; the unit and n."""
     tests = {test.term: p_text(test.p_value) for test in regression.tests if test.p_value is not None}
+    tests |= {term: f"{largest}, {p}" for term, p in tests.items() if (largest := _largest(regression, term))}
     by_law = regression.left == "np.log(implied_bytes)"
     beyond = " beyond it" if by_law else ""  # what topology sends by its law is no term of that fit
     starts = {True: f"has an effect{beyond}", False: f"no effect{beyond} is seen of", None: "cannot be told"}
@@ -153,6 +154,16 @@ def drivers(regression: Regression) -> str:
     parts = [size, law, *(f"{starts[answer]}: {', '.join(names)}" for answer, names in said.items() if names)]
     text = "; ".join(part for part in parts if part)
     return f"{text[:1].upper()}{text[1:]} (ordinary least squares over {units(regression)})."
+
+
+def _largest(regression: Regression, term: str) -> str:
+    """The largest difference of a level of a term from the reference: a small one can be significant."""
+    mine = [c for c in regression.coefficients if c.term == term and "[T." in c.name and ":" not in term]
+    if mine and regression.left in VOLUMES:
+        return f"up to {max(abs(c.estimate) for c in mine) / 1e6:.2g} MB"
+    if mine and regression.left.startswith("np.log("):
+        return f"up to {100 * max(abs(math.expm1(c.estimate)) for c in mine):.2g}%"
+    return ""
 
 
 def _plain(term: str) -> str:

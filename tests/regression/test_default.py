@@ -50,7 +50,8 @@ def test_by_its_law_no_topology_and_no_number_of_workers_has_an_effect() -> None
     assert f"to the power of {slope.estimate:.4g} [{slope.ci_low:.4g}, {slope.ci_high:.4g}]" in text
     drivers = sentences.drivers(result)
     assert "topology and the number of workers act by the collective's law; no effect beyond it is seen of: " in drivers
-    assert "topology (p = " in drivers, "a clique sends more than a ring, by the law"
+    largest = max(abs(np.expm1(c.estimate)) for c in result.coefficients if c.term == "C(topology)")
+    assert f"topology (up to {100 * largest:.2g}%, p = " in drivers, "a clique sends more than a ring, by the law"
 
 
 def test_what_a_factor_sends_beyond_the_law_is_found() -> None:

@@ -124,7 +124,8 @@ def test_drivers_in_plain_words() -> None:
         verdict = next(verdict for verdict in result.verdicts if verdict.term == term)
         start = {True: "has an effect: ", False: "no effect is seen of: "}[verdict.significant]
         assert name in text.partition(start)[2].partition(";")[0]
-        assert f"{name} ({p_text(p_values[term])})" in text
+        largest = max(abs(c.estimate) for c in result.coefficients if c.term == term)
+        assert f"{name} (up to {largest / 1e6:.2g} MB, {p_text(p_values[term])})" in text
 
 
 def test_what_cannot_be_told_is_not_called_without_effect() -> None:
