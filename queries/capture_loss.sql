@@ -18,10 +18,12 @@
 -- column: flagged; whether percent_lost or percent_dropped is beyond most_percent_lost; null where both are null
 -- Copies that do not count are included: what another file has of these bytes is in flows (run_capture_loss,
 -- flow_capture_loss). The percentage is computed as in run_capture_loss. Of files that one program wrote the first one has
--- the count (docs/packets.md): it is compared with the records of all files of the host that have no count of their own.
+-- the count (docs/packets.md): it is compared with the records of all files of the host, or of an unknown one, that have
+-- no count of their own.
 WITH percentages AS (
     SELECT *, missed_bytes - unacknowledged_missed_bytes AS lost,
            records + coalesce(sum(records) FILTER (delivered_packets IS NULL) OVER (PARTITION BY run_id, vantage_ip), 0)
+               + coalesce(sum(records) FILTER (delivered_packets IS NULL AND vantage_ip IS NULL) OVER (PARTITION BY run_id), 0)
                AS records_of_count,
            CASE WHEN delivered_packets IS NOT NULL THEN greatest(delivered_packets - records_of_count, 0) END::BIGINT
                AS cut_packets,  -- greatest() ignores nulls

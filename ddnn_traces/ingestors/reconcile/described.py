@@ -119,7 +119,7 @@ class DescribedTables:
         names = ("kernel_dropped_packets", "interface_dropped_packets")
         dropped = sum(row[name] or 0 for row in rows for name in names)
         cut = sum(
-            max(row["delivered_packets"] - row["records"] - uncounted[row["vantage_ip"]], 0)
+            max(row["delivered_packets"] - row["records"] - uncounted[row["vantage_ip"]] - uncounted[None], 0)
             for row in rows
             if row["delivered_packets"] is not None
         )
