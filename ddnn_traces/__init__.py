@@ -76,6 +76,10 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Options = TypeVar("_Options")
 
 
+def _with_parameters(text: str) -> str:
+    return _OPTION.sub(lambda found: f"`{found[1].replace('-', '_')}`" if found[1] else found[0], text)
+
+
 def _python(function: _Function) -> _Function:
     """The function, whose errors name its parameters (clock_offset) and not the command's options (--clock-offset)."""
 
@@ -84,8 +88,7 @@ def _python(function: _Function) -> _Function:
         try:
             return function(*args, **kwargs)
         except errors.DdnnTracesError as error:
-            text = _OPTION.sub(lambda found: f"`{found[1].replace('-', '_')}`" if found[1] else found[0], str(error))
-            error.args = (text, *error.args[1:])
+            error.for_python = _with_parameters
             raise
 
     return call  # type: ignore[return-value]

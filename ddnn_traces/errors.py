@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 #: What to do about a fault of this program.
 REPORT = "this is a fault of ddnn-traces: please report this line"
 
 
 class DdnnTracesError(Exception):
-    """Base of all errors that a user can correct; the command line prints only the message."""
+    """Base of all errors that a user can correct; the command line prints only the message.
+
+    for_python: called on the text where a user of Python sees it; the command line prints the text as it was raised.
+    """
 
     exit_code = 1
+    for_python: Callable[[str], str] = staticmethod(lambda text: text)
+
+    def __str__(self) -> str:
+        return self.for_python(self.for_command)
+
+    @property
+    def for_command(self) -> str:
+        """The message with the command's options (--clock-offset)."""
+        return super().__str__()
 
 
 class UsageError(DdnnTracesError):

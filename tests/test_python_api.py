@@ -123,8 +123,9 @@ def test_names_are_those_that_users_call() -> None:
 
 def test_errors_name_parameters_of_python(tmp_path: Path) -> None:
     """And commands as they are typed."""
-    with pytest.raises(DdnnTracesError, match=r"^`clock_offset` inf: not a number of seconds"):
+    with pytest.raises(DdnnTracesError, match=r"^`clock_offset` inf: not a number of seconds") as raised:
         ddnn_traces.ingest("x", tmp_path / "dataset", clock_offset=float("inf"))
+    assert raised.value.for_command.startswith("--clock-offset inf: ")
     with pytest.raises(DdnnTracesError, match=r"^`jobs` 0 is not a number of threads"):
         ddnn_traces.ingest("x", tmp_path / "dataset", jobs=0)
     with pytest.raises(TypeError, match=r"publish\(\) has no argument titel; did you mean title"):

@@ -40,9 +40,9 @@ def main() -> NoReturn:
         click.echo(printable_lines(said.getvalue()), err=True, nl=False)
         sys.exit(2)
     except (QueryError, PredictionError, PublishError, LeakError) as error:  # which have several lines
-        _fail(str(error), error.exit_code, printable_lines)
+        _fail(error.for_command, error.exit_code, printable_lines)
     except DdnnTracesError as error:
-        _fail(str(error), error.exit_code)
+        _fail(error.for_command, error.exit_code)
     except OSError as error:
         _fail(f"{error.filename or 'input or output'}: {error.strerror or error}; correct that and try again", 1)
     except (KeyboardInterrupt, click.Abort) as interrupt:

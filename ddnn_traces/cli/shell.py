@@ -33,7 +33,7 @@ _KEYWORDS = (
     "PARTITION", "DESC", "AND", "OR", "NOT", "NULL", "IS", "IN", "LIKE", "BETWEEN", "CASE", "WHEN", "THEN", "ELSE",
     "END", "EXCLUDE", "DESCRIBE", "SUMMARIZE", "EXPLAIN", "PIVOT", "ASOF", "UNION", "SHOW", "TABLES",
 )  # fmt: skip
-_LEAVING = {".quit", ".exit", "quit", "exit", ".q"}
+_LEAVING = {".quit", ".exit", "quit", "exit", ".q", "\\q"}
 _BINARY = {"parquet", "arrow"}
 _HISTORY = 1000  # lines
 _BEFORE_A_TABLE = {"FROM", "JOIN", "DESCRIBE", "SUMMARIZE", "PIVOT"}
@@ -100,6 +100,8 @@ class Shell:
         try:
             if words[0].lower() == "help" and len(words) == 1:
                 self._command(".help", "")
+            elif words[0].startswith("\\"):  # as in psql
+                raise UsageError(f"{words[0]}: commands start with a dot, such as .tables; .help lists them")
             elif words[0].startswith("."):
                 self._command(words[0].lower(), words[1].strip() if len(words) > 1 else "")
             else:
@@ -221,7 +223,9 @@ def _read_statement() -> str | None:
             click.echo(err=True)
             lines = []
             continue
-        if not lines and (line.startswith(".") or line.strip().lower() in _LEAVING | {"help"}):
+        if line.strip().lower() in _LEAVING:  # also where a statement was begun by mistake
+            return line
+        if not lines and (line.startswith((".", "\\")) or line.strip().lower() == "help"):
             return line
         lines.append(line)
         if line.rstrip().endswith(";"):

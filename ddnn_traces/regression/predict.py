@@ -8,6 +8,7 @@ warnings. docs/prediction.md has the definitions.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
@@ -462,16 +463,20 @@ def _design_with(
         mine = at[alias.column.name]
         if abs(mine - expected) > _OUTSIDE * max(abs(mine), float(np.abs(alias.column.values).max())):
             others = [c.label for c in alias.carriers if c.label != INTERCEPT]
-            reasons.append(_confounded(alias.column, others))
+            reasons.append(_confounded(alias.column, others, rows))
     if reasons:
         raise _refused(_IMPOSSIBLE, [*_never_together(rows, formula, values), *reasons])
     return kept, place, of_cells.response, cells
 
 
-def _confounded(column: Column, others: Sequence[str]) -> str:
+def _confounded(column: Column, others: Sequence[str], rows: pl.DataFrame) -> str:
     if not others:
-        value = float(column.values[0])
-        return f"every run has {column.label} = {value:g}, so that its effect is not known"
+        names = [name for name in re.findall(r"\w+", column.label) if name in rows.columns]
+        held = " and ".join(f"{name} = {plain(rows[name].drop_nulls()[0])}" for name in names) or column.label
+        return (
+            f"every run has {held}, so that its effect is not known: ingest runs with another, or leave it out with "
+            "--formula"
+        )
     named = f"{', '.join(others[:_MOST_NAMED])}{' and others' if len(others) > _MOST_NAMED else ''}"
     return (
         f"the runs cannot separate {column.label} from {'a combination of ' if len(others) > 1 else ''}{named}, and "

@@ -199,7 +199,7 @@ def notes(found: tuple[Refit, ...]) -> list[str]:
         shown = f" ({first_names(refit.values)})" if refit.values else ""
         values = f"{refit.attribute}{shown}"
         if refit.reason is not None:
-            said.append(f"{values} is not in the formula, and whether it matters was not examined: {refit.reason}.")
+            said.append(f"Whether {values} matters, which the formula lacks, was not examined: {refit.reason}.")
         elif refit.changes:
             names = [change.name for change in refit.changes]
             # a term represents its levels

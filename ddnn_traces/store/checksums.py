@@ -186,8 +186,9 @@ def unrecorded(dataset: Path) -> set[str]:
 
 
 def summary(found: Sequence[Damage]) -> str:
-    """The first of these files with its problem, and the number of the others."""
-    return f"{found[0]}" + (f", and {counted(len(found) - 1, 'more damaged file')}" if found[1:] else "")
+    """The first of these files with its problem, and the number of the others; a file may be damaged for many runs."""
+    others = len({damage.file for damage in found}) - 1
+    return f"{found[0]}" + (f", and {counted(others, 'more damaged file')}" if others else "")
 
 
 def damaged_records(dataset: Path) -> Iterator[Damage]:

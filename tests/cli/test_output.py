@@ -289,7 +289,19 @@ def test_commands_of_the_shell(several: Dataset, tmp_path: Path, capsys: pytest.
     assert typed.run(".schema ring_order;") and "next_host_ip" in capsys.readouterr().out
     assert typed.run(".help") and ".output" in capsys.readouterr().out
     assert typed.run(".mode md") and typed.run("SELECT 1 AS one;") and "| 1 |" in capsys.readouterr().out
-    assert [typed.run(word) for word in (".quit", ".exit", "quit;", "EXIT")] == [False] * 4
+    assert [typed.run(word) for word in (".quit", ".exit", "quit;", "EXIT", "\\q")] == [False] * 5
+    assert typed.run("\\d flows") and "\\d: commands start with a dot, such as .tables" in capsys.readouterr().err
+
+
+def test_a_word_that_leaves_leaves_within_a_statement(
+    several: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    lines = iter(["\\d flows", "SELECT run_id", ".quit", "SELECT 1;"])
+    monkeypatch.setattr("builtins.input", lambda _: next(lines))
+    shell.run_shell(several, None)
+    assert "commands start with a dot" in capsys.readouterr().err
+    assert list(lines) == ["SELECT 1;"]
 
 
 def test_tables_are_sorted_in_columns_and_apart_from_queries(

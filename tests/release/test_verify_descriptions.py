@@ -61,6 +61,19 @@ def test_a_sound_release_of_another_version_agrees(folder: Path, tmp_path: Path)
     }  # fmt: skip
 
 
+def test_a_damaged_file_alone_is_named(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the copy that is tried all other files are there, and sound."""
+    monkeypatch.setattr(description_checks, "MOST_ROWS", 500)
+    tables = [file.path for file in facts.read(folder).table_files]
+    with (folder / tables[0]).open("ab") as file:
+        file.write(b"x")
+    rows = failures(folder, tmp_path / "scratch", "croissant", "data package", "data")
+    assert "data package" in {row.check for row in rows}
+    said = " ".join(f"{row.subject} {row.detail}" for row in rows)
+    assert tables[0] in said and "more damaged" not in said
+    assert not [path for path in tables[1:] if path in said]
+
+
 @pytest.mark.parametrize("most_rows", [10_000, 500])
 def test_croissant_with_addresses_is_tried_without_a_network(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_rows: int

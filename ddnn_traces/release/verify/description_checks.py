@@ -68,7 +68,7 @@ class Trial:
 
 
 def trial(examined: Examined) -> Trial:
-    """The small copy, written once. Raises pyarrow's exceptions, OSError."""
+    """The small copy, written once; a file that cannot be read is a link in it: a library names it. Raises OSError."""
     small = Trial(examined.scratch / "trial")
     every = examined.release.table_files
     most = max(2, MOST_FILES // max(1, len(examined.release.tables)))
@@ -97,12 +97,15 @@ def _copy(content: Path, file: facts.TableFile, small: Trial) -> None:
 
     target = small.folder / file.path
     target.parent.mkdir(parents=True, exist_ok=True)
-    if file.rows <= small.rows:
-        target.symlink_to((content / file.path).absolute())
-        return
-    parquet = pq.ParquetFile(content / file.path)
-    first = next(parquet.iter_batches(small.rows, use_threads=False))
-    pq.write_table(pa.Table.from_batches([first.slice(0, small.rows)], parquet.schema_arrow), target)
+    try:
+        if file.rows > small.rows:
+            parquet = pq.ParquetFile(content / file.path)
+            first = next(parquet.iter_batches(small.rows, use_threads=False))
+            pq.write_table(pa.Table.from_batches([first.slice(0, small.rows)], parquet.schema_arrow), target)
+            return
+    except (pa.ArrowException, OSError):
+        target.unlink(missing_ok=True)
+    target.symlink_to((content / file.path).absolute())
 
 
 # --- croissant.json
