@@ -1,7 +1,7 @@
 -- question: Which host or link makes each training job slow, and what does it cost?
 -- subject: delays
 -- row: a run, a job and a finding, the costliest first; a job that nothing delays has none
--- inputs: hosts, jobs, collective_transfers, collective_entries, edge_times, edge_causes, edge_marks
+-- inputs: hosts, jobs, collective_transfers, collective_entries, edge_times, edge_causes, edge_marks, stragglers, worker_hosts
 -- answer: rank, sentence
 -- column: run_id from jobs
 -- column: job from jobs
@@ -20,7 +20,8 @@
 -- The unit is a step of this run: what lasts for some steps makes them depend on each other, and says nothing of other runs. p_value is
 -- the binomial tail of k in n, times the hosts (links). Costs are those of the n steps.
 -- A host's cost is its own time beyond the median of hosts with as many partners in the same collective, but no more than it enters behind
--- all of them. Hosts of unlike roles are compared with their own median over the steps, but no more than the step is longer than the
+-- all hosts of the collective: in a tree an inner host may enter behind its equal, while all wait for a leaf. Where the programs' events
+-- (stragglers) say that waiting for another host of the job costs more, the host is not called slow. Hosts of unlike roles are compared with their own median over the steps, but no more than the step is longer than the
 -- median step: only what changes in the run is seen. Of two hosts none is called slow.
 -- A link's cost is stalled_ms of edge_times (loss), or excess_ms there and late_ms of edge_causes. What is not seen: a cause that all hosts share, and one that
 -- is there in all steps of hosts of unlike roles.
@@ -53,9 +54,11 @@ WITH thresholds AS (
     JOIN jobs USING (run_id, job)
     WHERE step > 0 AND own_ms IS NOT NULL AND NOT is_waiting AND len(string_split(hosts, ',')) > 2
 ), siblings AS (
-    SELECT *, list(own_ms) OVER others AS others_ms, max(entry_ns) OVER others AS before_ns
+    SELECT *, list(own_ms) OVER equals AS others_ms, max(entry_ns) OVER others AS before_ns
     FROM entered
-    WINDOW others AS (PARTITION BY run_id, job, step, place ORDER BY entry_ns
+    WINDOW equals AS (PARTITION BY run_id, job, step, place ORDER BY entry_ns
+                      ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW),
+           others AS (PARTITION BY run_id, job, step, "position" ORDER BY entry_ns
                       ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW)
 ), host_costs AS (
     SELECT run_id, job, step, "position", 'slow_host' AS kind, host_ip, NULL AS peer_ip,
@@ -133,8 +136,22 @@ WITH thresholds AS (
     WHERE p_value <= most_p AND (CASE WHEN level = 2 THEN 1 - explained_share <= most_elsewhere * (1 - link_share)
                                ELSE explained_share >= least_explained END)
     WINDOW of_kind AS (PARTITION BY run_id, job, kind)
+), logged AS (
+    SELECT run_id, host_ip, sum(cost_ms) FILTER (is_last) AS last_ms
+    FROM stragglers
+    JOIN worker_hosts USING (run_id, worker)
+    WHERE measured_by = 'events'
+    GROUP BY run_id, host_ip
+), costliest_logged AS (
+    SELECT run_id, job, arg_max(host_ip, last_ms) AS logged_ip
+    FROM jobs
+    JOIN logged USING (run_id)
+    WHERE list_contains(string_split(hosts, ','), host_ip)
+    GROUP BY run_id, job
 ), chosen AS (
     FROM found
+    LEFT JOIN costliest_logged USING (run_id, job)
+    WHERE kind <> 'slow_host' OR coalesce(logged_ip = host_ip, true)
     QUALIFY row_number() OVER (
         PARTITION BY run_id, job, kind
         ORDER BY CASE WHEN level = 2 AND of_link >= least_of_link * of_host

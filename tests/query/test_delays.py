@@ -113,6 +113,79 @@ def test_the_slow_host_is_named_and_what_it_costs(tmp_path: Path) -> None:
     assert all(13 < cost < 16 for cost in found["cost_ms"])
 
 
+def log(run_id: str, late_ms: dict[tuple[int, int], float]) -> dict[str, pl.DataFrame]:
+    """Steps of 100 ms and the events in which a worker communicates, from 50 ms and late_ms on until the step's end."""
+    whole: dict[str, list[dict[str, Any]]] = {"steps": [], "events": []}
+    for step in range(STEPS):
+        for host in range(WORKERS):
+            start_ns = ORIGIN_NS + 100 * step * MS
+            of_step = {"run_id": run_id, "worker": f"worker-{host + 1}", "step": step, "end_ns": start_ns + 100 * MS}
+            begin_ns = start_ns + int((50 + late_ms.get((host, step), 0)) * MS)
+            whole["steps"].append({**of_step, "start_ns": start_ns})
+            whole["events"].append({**of_step, "kind": "communicate", "start_ns": begin_ns})
+    return {table: pl.DataFrame(rows).cast(pl.String) for table, rows in whole.items()}
+
+
+def test_a_host_that_the_log_contradicts_is_not_called_slow(tmp_path: Path) -> None:
+    logs = {"contradicted": always(3, 15), "agreed": always(1, 15)}
+    with dataset(tmp_path, *(ring(run, 1, always(1, 15)) | log(run, late) for run, late in logs.items())) as runs:
+        found = runs.query("verdicts")
+    assert found.select("run_id", "kind", "host_ip").rows() == [("agreed", "slow_host", HOSTS[1])]
+
+
+def tree(run_id: str, computing_ms: list[float]) -> dict[str, pl.DataFrame]:
+    """As ring, on a tree: 1 and 2 send to 0, and 3 to 1, then the sums back. Each says first that it is ready."""
+    noise = random.Random(1)
+    ups = {1: 0, 2: 0, 3: 1}
+    links = [*ups.items(), *((parent, child) for child, parent in ups.items())]
+    base = ring(run_id, 1)
+    free, messages = [0.0] * WORKERS, []
+
+    def send(src: int, dst: int, start: float, size: int) -> float:
+        messages.append((links.index((src, dst)), start, size))
+        return start + size / 125_000
+
+    for _ in range(STEPS):
+        entry = [free[host] + computing_ms[host] + abs(noise.gauss(0, 0.1)) for host in range(WORKERS)]
+        for src, dst in links:
+            send(src, dst, entry[src], 48)
+        summed = entry[:]
+        for child in (3, 1, 2):  # a child's children before it
+            done = send(child, ups[child], max(summed[child], entry[ups[child]]) + 0.1, 1_000_000)
+            summed[ups[child]] = max(summed[ups[child]], done)
+        free = summed[:]
+        for child in (1, 2, 3):
+            free[child] = send(ups[child], child, free[ups[child]] + 0.1, 1_000_000)
+    offsets, rows = [0] * len(links), []
+    for number, (flow, start, size) in enumerate(sorted(messages, key=lambda one: one[1])):
+        rows.append(
+            {"flow_id": flow, "message": number, "first_ns": ORIGIN_NS + int(start * MS),
+             "duration_ns": size * MS // 125_000, "stream_offset": offsets[flow], "bytes": size, "packets": 100,
+             "end_source": "silence"}
+        )  # fmt: skip
+        offsets[flow] += size
+    flows = [
+        {"flow_id": number, "src_ip": HOSTS[src], "dst_ip": HOSTS[dst], "protocol": 6,
+         "reverse_flow_id": links.index((dst, src)), "receive_window_bytes": 1 << 20}
+        for number, (src, dst) in enumerate(links)
+    ]  # fmt: skip
+    made = {"flows": flows, "messages": rows}
+    return base | {
+        table: pl.DataFrame(of_table).with_columns(run_id=pl.lit(run_id)).cast(pl.String)
+        for table, of_table in made.items()
+    }
+
+
+def test_an_inner_host_of_a_tree_is_slow_only_if_no_leaf_is_later(tmp_path: Path) -> None:
+    """1 computes for longer than 0, its only equal; in `leaves` all wait for 2 and 3, which get the sums last."""
+    runs = tree("inner", [50, 70, 50, 50]), tree("leaves", [50, 60, 63, 63])
+    with dataset(tmp_path, *runs) as found_in:
+        assert found_in.query("collectives")["algorithm"].to_list() == ["tree", "tree"]
+        found = found_in.query("verdicts")
+    assert found.select("run_id", "kind", "host_ip").rows() == [("inner", "slow_host", HOSTS[1])]
+    assert 11 < found["cost_ms"][0] < 13  # 20 behind 0, but 3 gets the sums 8 ms later
+
+
 def test_the_slow_link_is_named_and_what_it_costs(tmp_path: Path) -> None:
     with dataset(tmp_path, *(ring(f"r{host}", host, slow_link=host) for host in range(WORKERS))) as runs:
         found = runs.query("verdicts")
