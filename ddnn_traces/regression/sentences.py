@@ -23,6 +23,7 @@ from ddnn_traces.regression.results import (
     Coefficient,
     LeftOut,
     Regression,
+    TermVerdict,
     degrees,
     first_names,
     p_text,
@@ -136,6 +137,7 @@ def drivers(regression: Regression) -> str:
     beyond = " beyond it" if by_law else ""  # what topology sends by its law is no term of that fit
     starts = {True: f"has an effect{beyond}", False: f"no effect{beyond} is seen of", None: "cannot be told"}
     said: dict[bool | None, list[str]] = {answer: [] for answer in starts}
+    untold: dict[str, list[str]] = {}
     size = ""
     for verdict in regression.verdicts:
         name, tested = _plain(verdict.term), tests.get(verdict.term)
@@ -143,17 +145,21 @@ def drivers(regression: Regression) -> str:
             size = verdict.sentence.partition(": ")[2].partition(";")[0]
         elif verdict.significant is not None:
             said[verdict.significant].append(f"{name} ({tested})" if tested else name)
-        elif verdict.depends_on:
-            said[None].append(f"{name} (it depends on whether {', '.join(verdict.depends_on)} counts)")
-        elif verdict.together:
-            others = " and ".join(_plain(term) for term in verdict.together if term != verdict.term)
-            said[None].append(f"{name} (not separable from {others})")
         else:
-            said[None].append(f"{name} ({'no test' if verdict.estimable else 'cannot be estimated'})")
+            untold.setdefault(_why_untold(verdict), []).append(name)
+    said[None] = [f"{', '.join(names)} ({why})" for why, names in untold.items()]
     law = "topology and the number of workers act by the collective's law" if by_law else ""
     parts = [size, law, *(f"{starts[answer]}: {', '.join(names)}" for answer, names in said.items() if names)]
     text = "; ".join(part for part in parts if part)
     return f"{text[:1].upper()}{text[1:]} (ordinary least squares over {units(regression)})."
+
+
+def _why_untold(verdict: TermVerdict) -> str:
+    if verdict.depends_on:
+        return f"it depends on whether {', '.join(verdict.depends_on)} counts"
+    if verdict.together:
+        return f"not separable from {' and '.join(_plain(term) for term in verdict.together if term != verdict.term)}"
+    return "no test" if verdict.estimable else "these runs give no estimate"
 
 
 def _largest(regression: Regression, term: str) -> str:

@@ -41,6 +41,16 @@ def digits(value: float | None) -> str:
     return "–" if value is None else plain_digits(value)
 
 
+def milliseconds(value: float | None) -> str:
+    """A time with three digits."""
+    return "–" if value is None else f"{plain_digits(value)} ms"
+
+
+def times(value: float | None) -> str:
+    """A multiple with three digits."""
+    return "–" if value is None else f"{plain_digits(value)} times"
+
+
 def percent(share: float | None) -> str:
     """A share of 1 in percent with three digits, but 100% only for all of it."""
     if share is None:

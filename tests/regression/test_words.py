@@ -134,5 +134,5 @@ def test_what_cannot_be_told_is_not_called_without_effect() -> None:
         fit(noisy_runs()), verdicts=(unknown, TermVerdict("np.log(x_bytes)", False, None, "cannot be ..."))
     )
     assert sentences.drivers(result).partition(" (ordinary")[0] == (
-        "Cannot be told: topology (it depends on whether loss_pct counts), x size (cannot be estimated)"
+        "Cannot be told: topology (it depends on whether loss_pct counts), x size (these runs give no estimate)"
     )

@@ -6,7 +6,18 @@ import polars as pl
 
 from ddnn_traces.regression import ERRORS, Regression, sentences
 from ddnn_traces.report.charts import cheng, gao, regression, zerwas
-from ddnn_traces.report.number_text import count, digits, number_of, percent, size, span, words, yes_no
+from ddnn_traces.report.number_text import (
+    count,
+    digits,
+    milliseconds,
+    number_of,
+    percent,
+    size,
+    span,
+    times,
+    words,
+    yes_no,
+)
 from ddnn_traces.report.section import LINES_AT_FIRST, Chapter, Column, Section, Source, Table, numbers, texts
 from ddnn_traces.text import counted
 
@@ -81,7 +92,7 @@ def drivers(section: Section, frame: pl.DataFrame) -> None:
     notes = fit.notes
     if not fit.coefficients:
         section.end(f"{' '.join(notes[:1]) or 'Nothing is fitted.'} {_HOW_TO_FIT}")
-    without_size = " No run declares the size of its model (model_bytes in a run.toml), so it is not among them."
+    without_size = " No run declares the size of its model: model_bytes in a run.toml."
     section.headline = (
         f"{sentences.drivers(fit)}{'' if fit.size_column else without_size} {fit.synthetic or ''}".rstrip()
     )
@@ -247,7 +258,7 @@ def packet_loss(section: Section, frame: pl.DataFrame) -> None:
     )
     worst = lossy.sort("normalised_duration", descending=True, maintain_order=True).row(0, named=True)
     section.headline = (
-        f"In {counted(lossy.height, 'run')} with loss, training takes {span(lossy['normalised_duration'])} times as "
+        f"In {counted(lossy.height, 'run')} with loss, training takes {span(lossy['normalised_duration'], times)} as "
         f"long as without; the longest at {digits(worst['loss_pct'])}% in {worst['run_id']}."
     )
     comparable = frame.drop_nulls(["normalised_duration", "loss_pct"]).filter(pl.col("lossy_runs") > 0)
@@ -276,8 +287,8 @@ def packet_loss(section: Section, frame: pl.DataFrame) -> None:
 def simulated(section: Section, frame: pl.DataFrame) -> None:
     rows = section.need(frame.filter(pl.col("source").is_in(["simulation", "ns3"])), _NO_RUNS)
     section.headline = (
-        f"{counted(len(rows), 'simulated run')}: a step takes {span(rows['step_ms'])} ms; the busiest link transmits "
-        f"for {span(rows['utilization'])} of the step (equation 5.2)."
+        f"{counted(len(rows), 'simulated run')}: a step takes {span(rows['step_ms'], milliseconds)}; the busiest link "
+        f"transmits for {span(rows['utilization'])} of the step (equation 5.2)."
     )
     if rows["bandwidth_mbit"].n_unique() > 1:
         caption = "A point is a simulated run, a line its job and the order of its exchanges."

@@ -8,7 +8,18 @@ import polars as pl
 
 from ddnn_traces.report.chapters.volume import NO_SERVER, no_phases
 from ddnn_traces.report.charts import farhat, gao, wire
-from ddnn_traces.report.number_text import count, digits, number_of, percent, rate, size, span, typical, words, yes_no
+from ddnn_traces.report.number_text import (
+    count,
+    milliseconds,
+    number_of,
+    percent,
+    rate,
+    size,
+    span,
+    typical,
+    words,
+    yes_no,
+)
 from ddnn_traces.report.section import (
     NO_FLOWS,
     NO_JOB,
@@ -80,8 +91,8 @@ def delays(section: Section, jobs: pl.DataFrame) -> None:
 def iteration_durations(section: Section, frame: pl.DataFrame) -> None:
     longest = frame.sort("duration_ms", descending=True, maintain_order=True).row(0, named=True)
     section.headline = (
-        f"Half of a run's iterations take at most {span(_medians(frame, 'duration_ms'))} ms; the longest of all takes "
-        f"{digits(longest['duration_ms'])} ms, in {longest['run_id']}."
+        f"Half of a run's iterations take at most {span(_medians(frame, 'duration_ms'), milliseconds)}; the longest of "
+        f"all takes {milliseconds(longest['duration_ms'])}, in {longest['run_id']}."
     )
     caption = "Cumulative distribution over the iterations of all workers."
     section.figure(farhat.iteration_duration_cdf, frame, caption)
@@ -153,11 +164,11 @@ def overlap(section: Section, frame: pl.DataFrame) -> None:
     )
     known = frame.drop_nulls("overlap_share")
     measured = (
-        "the share of bytes during its computation needs the program's own intervals (phases-worker-N.csv next to "
+        "The share of bytes during its computation needs the program's own intervals (phases-worker-N.csv next to "
         "the captures)"
         if known.is_empty()
-        else f"{typical(known, 'overlap_share', percent)} of its bytes are sent or received during its computation, "
-        "by the program's intervals"
+        else f"By the program's intervals it sends or receives {typical(known, 'overlap_share', percent)} of its bytes "
+        "during its computation"
     )
     on_wire = typical(frame, "wire_share_of_step", percent)
     logged = frame.drop_nulls("logged_communicate_share")
@@ -169,7 +180,7 @@ def overlap(section: Section, frame: pl.DataFrame) -> None:
     )
     unseen = int((frame["steps"] - frame["captured_steps"]).sum())
     left_out = f" (without {counted(unseen, 'step')} of a host that no capture covers)" if unseen else ""
-    section.headline = f"{by_log}; its bytes move on the wire in {on_wire} of a step{left_out}; {measured}."
+    section.headline = f"{by_log}. Its bytes move on the wire in {on_wire} of a step{left_out}. {measured}."
     caption = (
         "Means of a worker's steps. Where a program states when it computes, overlap is measured; elsewhere "
         "the time without payload on the wire is taken to be computation. Windows with less than a hundredth of the "
@@ -272,8 +283,9 @@ def phases(section: Section, frame: pl.DataFrame) -> None:
     timed = section.need(frame.filter(pl.col("phase").is_in(["aggregation", "distribution"])), no_phases(frame))
     aggregation, distribution = (timed.filter(phase=phase)["mean_ms"] for phase in ("aggregation", "distribution"))
     section.headline = (
-        f"Of a step, aggregation lasts {span(aggregation)} ms and distribution {span(distribution)} ms on average over "
-        f"{counted(frame.filter(phase='both').height, 'run')}; they overlap for {span(timed['mean_overlap_ms'])} ms."
+        f"Of a step, aggregation lasts {span(aggregation, milliseconds)} and distribution "
+        f"{span(distribution, milliseconds)} over {counted(frame.filter(phase='both').height, 'run')}; they overlap "
+        f"for {span(timed['mean_overlap_ms'], milliseconds)}."
     )
     caption = (
         "Workers send to servers in aggregation, servers to workers in distribution. The mark in the chart of "
@@ -337,8 +349,8 @@ def slack(section: Section, frame: pl.DataFrame) -> None:
         pl.col("slack_ms").min().alias("least"), pl.col("slack_ms").median().alias("median"), pl.len().alias("layers")
     )
     section.headline = (
-        f"A layer's gradients are exchanged {span(least['median'])} ms before the layer computes with them (median "
-        f"of the layers of a run)."
+        f"A layer's gradients are exchanged {span(least['median'], milliseconds)} before the layer computes with them "
+        "(median of the layers of a run)."
     )
     caption = (
         "Blue: exchange of the buffer with the layer's gradients. Grey: its gradients are computed. Orange: its "

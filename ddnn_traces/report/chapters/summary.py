@@ -25,7 +25,7 @@ def facts(results: Results) -> list[tuple[str, str]]:
     runs = results.rows(Source("run_overview"))
     found = [
         (f"{runs.height:,}", "run" if runs.height == 1 else "runs"),
-        (f"{int(runs['hosts'].sum()):,}", "hosts" if runs.height == 1 else "hosts in all runs together"),
+        (f"{int(runs['hosts'].sum()):,}", "hosts" if runs.height == 1 else "hosts, each run's counted anew"),
         (size(number_of(runs["wire_bytes"].sum())), "on the wire"),
         (f"{int(runs['packets'].sum()):,}", "packets"),
         (_duration(number_of(runs["duration_s"].sum())), "captured" if runs.height == 1 else "of all runs together"),
@@ -78,7 +78,7 @@ def throughput(section: Section, _: pl.DataFrame) -> None:
         f"{rate(peak['gbit_per_s'])} over {peak['window_s'] * 1e3:g} ms{where}{_sent_again(frame)}."
     )
     caption = (
-        "All pairs of hosts upon each other, in windows of 1, 2 or 5 times a power of ten; at first the training. Red: "
+        "All pairs of hosts, stacked, in windows of 1, 2 or 5 times a power of ten; at first the training. Red: "
         "windows in which payload was sent again. Drag over the grey strip to enlarge a range, double-click it for the "
         f"whole run; click a pair in the legend to see it alone. Of a run the {pairs} pairs that send most are drawn "
         "apart. The first run is the one of median throughput among those with a log and, if there are any, with "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from ddnn_traces.report.charts import farhat, zerwas
-from ddnn_traces.report.number_text import count, number_of, pair, percent, rate, span, text
+from ddnn_traces.report.number_text import count, milliseconds, number_of, pair, percent, rate, span, text, times
 from ddnn_traces.report.section import NO_FLOWS, Chapter, Column, Section, Source, numbers, texts
 from ddnn_traces.text import counted
 
@@ -224,9 +224,9 @@ def batch_sizes(section: Section, frame: pl.DataFrame) -> None:
     )
     section.headline = (
         f"The busiest pair of a run sends in bursts (of a step, where the traffic shows steps, in "
-        f"{counted(known.filter(bursts_of='step').height, 'run')}) of {span(known['burst_ms'])} ms with valleys of "
-        f"{span(known['valley_ms'])} ms between them (means of {counted(known.height, 'run')}): valleys are "
-        f"{span(known['computation_to_communication'])} times as long, and hold computation and "
+        f"{counted(known.filter(bursts_of='step').height, 'run')}) of {span(known['burst_ms'], milliseconds)} with "
+        f"valleys of {span(known['valley_ms'], milliseconds)} between them (means of {counted(known.height, 'run')}): "
+        f"valleys are {span(known['computation_to_communication'], times)} as long, and hold computation and "
         "waiting for the network alike."
     )
     columns = [

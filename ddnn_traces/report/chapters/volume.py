@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from ddnn_traces.report.charts import farhat, zerwas
-from ddnn_traces.report.number_text import count, counts, percent, size, span, words, yes_no
+from ddnn_traces.report.number_text import count, counts, percent, size, span, times, words, yes_no
 from ddnn_traces.report.section import NO_FLOWS, Chapter, Section, Source, numbers, texts
 from ddnn_traces.text import counted
 
@@ -62,13 +62,14 @@ def conservation(section: Section, frame: pl.DataFrame) -> None:
 def volume_by_model(section: Section, frame: pl.DataFrame) -> None:
     known = section.need(
         frame.filter(pl.col("model") != "unknown"),
-        f"{counted(int(frame['runs'].sum()), 'run')} transmit {span(frame['mean_wire_bytes'], size)} on average, but "
+        f"{counted(int(frame['runs'].sum()), 'run')} of {span(frame['mean_wire_bytes'], size)} on average, but "
         "none declares its model: write model and model_bytes into a run.toml next to its captures and ingest it "
         "again.",
     )
     most = known.sort("mean_wire_bytes", descending=True, maintain_order=True).row(0, named=True)
     section.headline = (
-        f"Runs that should send the same transmit {span(known['mean_wire_bytes'], size)} on average; the most, "
+        f"{counted(known.height, 'configuration')} of runs that should send the same: one transmits "
+        f"{span(known['mean_wire_bytes'], size)} a run; the most, "
         f"{size(most['mean_wire_bytes'])}, {most['model']} with {most['setting']}."
     )
     caption = (
@@ -129,7 +130,7 @@ def model_sizes(section: Section, frame: pl.DataFrame) -> None:
         "next to the captures, the steps are in the training's log.",
     )
     section.headline = (
-        f"In an iteration a flow that carries data sends {span(known['ratio'])} times the model's size on average, "
+        f"In an iteration a flow that carries data sends {span(known['ratio'], times)} the model's size on average, "
         f"over {counted(known.height, 'run')}."
     )
     caption = "Lines are one and two bytes on the wire for each byte of the model."
@@ -156,11 +157,11 @@ def transfers(section: Section, frame: pl.DataFrame) -> None:
     both = section.need(frame.filter(phase="both"), no_phases(frame))
     ratio = both["payload_ratio"].drop_nulls()
     volume = (
-        f"and carries {span(ratio)} times 2·m·w, the volume of w models there and back"
+        f"and carries {span(ratio, times)} 2·m·w, the volume of w models there and back"
         if len(ratio)
         else "and how that compares with 2·m·w is unknown without model_bytes in a run.toml"
     )
-    section.headline = f"An iteration makes {span(both['transfers_ratio'])} times 2·n·w transfers, {volume}."
+    section.headline = f"An iteration makes {span(both['transfers_ratio'], times)} 2·n·w transfers, {volume}."
     columns = [
         texts("run", "run_id"), texts("phase", "phase"), numbers("servers (n)", "servers", count),
         numbers("workers (w)", "workers", count), numbers("model (m)", "model_size_bytes", size),

@@ -217,7 +217,7 @@ _BY_SIZE = [alt.SortField("pair_place")]
 
 
 def _throughput(base: alt.Chart, zoom: alt.Parameter) -> tuple[alt.Chart, alt.Chart]:
-    """The pairs' rates upon each other, and the marks of what is sent again, in the range that `zoom` selects."""
+    """The pairs' rates, stacked, and the marks of what is sent again, in the range that `zoom` selects."""
     window = panels.place("window")
     time = alt.X(
         "since_start_s:Q", title="time since the run's first packet (s)",
