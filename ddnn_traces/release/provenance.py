@@ -129,8 +129,8 @@ def _captured(dataset: Dataset, names: Sequence[str], renamed: Mapping[str, str]
     (row,) = dataset.sql_arrow(query).to_pylist()
     files, hosts = row.pop("files"), row.pop("hosts")
     parameters = {name: [value for value in values or [] if value is not None] for name, values in row.items()}
-    captured = f"{counted(files, 'capture file')} at {counted(hosts, 'host')} of runs"
-    text = f"Packets were captured during {counted(len(names), 'run')}: {captured}."
+    where = f"at {counted(hosts, 'host')}{', each run counting its own' if len(names) > 1 else ''}"
+    text = f"Packets were captured during {counted(len(names), 'run')}: {counted(files, 'capture file')} {where}."
     return facts.Step("capture", text, "packet capture (program not recorded)", parameters, runs=tuple(names))
 
 
