@@ -86,7 +86,12 @@ def volume_by_model(section: Section, frame: pl.DataFrame) -> None:
         numbers("volume (mean)", "mean_wire_bytes", size), numbers("least", "least_wire_bytes", size),
         numbers("most", "most_wire_bytes", size),
     ]  # fmt: skip
-    section.table(frame, columns, "Volume on the wire, of whole runs.", noun=noun)
+    section.table(
+        frame,
+        columns,
+        "Volume on the wire, of whole runs; that of a step is what was sent between its start and end.",
+        noun=noun,
+    )
 
 
 @chapter.section("flow-counts", "Number of flows", Source("flow_counts"), reference="zerwas, fig. 5")
