@@ -169,7 +169,7 @@ def accuracy(section: Section, frame: pl.DataFrame) -> None:
         texts("run", "run_id"), texts("framework setting", "framework_setting"), texts("model", "model"),
         numbers("accuracy", "mark", percent), texts("reached", "is_reached", yes_no), numbers("step", "step", count),
         numbers("volume until then", "wire_bytes", size), numbers("until it lasts", "lasting_wire_bytes", size),
-        numbers("best accuracy", "best_accuracy", percent), numbers("volume to the end of training", "run_wire_bytes", size),
+        numbers("best accuracy", "best_accuracy", percent), numbers("volume to the end", "run_wire_bytes", size),
     ]  # fmt: skip
     caption = (
         "Volume until the first step with that accuracy, and until the first step from which on it stays there to the "
