@@ -98,6 +98,7 @@ def test_plain_prose_passes(text: str) -> None:
         ("call +43 1 58801 12345", ["+43", "1", "58801", "12345"]),
         ("call (555) 867-5309", ["867-5309"]),
         ("of BlackSwan, @alice and /data/model/x", ["BlackSwan", "@alice", "/data/model/x"]),
+        ("Runs in week 47, after 3 weeks of work", ["47"]),
     ],
 )
 def test_what_is_no_plain_word_is_found_in_prose(text: str, found: list[str]) -> None:

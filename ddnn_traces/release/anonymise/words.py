@@ -216,6 +216,7 @@ _MONTH = re.compile(
     r"|october|november|december)",
     re.IGNORECASE,
 )
+_WEEK = re.compile(r"weeks?|wk|kw", re.IGNORECASE)
 
 
 def unknown_in_prose(text: str, allowed: Iterable[str] = (), known: Collection[str] | None = None) -> list[str]:
@@ -248,8 +249,9 @@ def _is_prose(word: str, before: str, known: Collection[str] | None) -> bool:
             return all(part.casefold() in known for part in re.findall(r"[^\W\d_]+", word))
         return not _MIXED.match(word)
     if _IN_PROSE.fullmatch(word):
-        # two numbers side by side are a phone number, and one beside a month is a day
-        follows = re.search(r"[0-9)]\Z", before) or (_MONTH.fullmatch(before.strip(_AROUND)) and len(word) <= 2)
+        # two numbers side by side are a phone number, and one beside a month or a week is a date
+        dated = _MONTH.fullmatch(before.strip(_AROUND)) or _WEEK.fullmatch(before.strip(_AROUND))
+        follows = re.search(r"[0-9)]\Z", before) or (dated and len(word) <= 2)
         return not follows and not any(_ZERO.match(part) for part in re.split("[-\u2013]", word))
     return not re.fullmatch(r"[0-9.,:/-]+", word) and not unknown(word)
 
