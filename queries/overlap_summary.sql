@@ -21,17 +21,18 @@
 -- column: logged_communicate_share share; that time over the duration of these steps
 -- column: wire_share_of_step share; time in which bytes of the worker move on the wire, over the duration of the captured steps
 -- column: threshold_gbit_per_s Gbit/s; the least rate of a flow in a window that is communication
+-- column: problem from step_overlap
 -- A program communicates also while nothing of its moves: it waits for other workers, for acknowledgements, or copies
 -- buffers. So the two shares differ, and neither replaces the other.
--- The measures of a step are those of step_overlap; the four times add up to step_ms. Bytes decide what is hidden, for
+-- The measures of a step are those of step_overlap; the four times add up to step_ms, where all four are known. Bytes decide what is hidden, for
 -- control messages are in almost every window; windows below threshold_gbit_per_s are not communication. Waiting is for
 -- other workers, for acknowledgements or for a lost packet, and the update.
 WITH counted AS (
-    SELECT *, wire_ms IS NOT NULL OR count(wire_ms) OVER (PARTITION BY run_id, worker) = 0 AS counts
+    SELECT *, payload_bytes IS NOT NULL OR count(payload_bytes) OVER (PARTITION BY run_id, worker) = 0 AS counts
     FROM step_overlap(least_gbit_per_s := $least_gbit_per_s)
 )
-SELECT run_id, worker, CASE WHEN count(DISTINCT measured_by) = 1 THEN min(measured_by) ELSE 'both' END AS measured_by,
-       count(*) AS steps, count(wire_ms) AS captured_steps, avg(step_ms) FILTER (counts) AS step_ms,
+SELECT run_id, worker, CASE WHEN count(DISTINCT measured_by) = 2 THEN 'both' ELSE min(measured_by) END AS measured_by,
+       count(*) AS steps, count(payload_bytes) AS captured_steps, avg(step_ms) FILTER (counts) AS step_ms,
        -- greatest() ignores nulls: what is not known is not 0
        avg(greatest(compute_ms - coalesce(overlap_ms, 0), 0)) FILTER (counts AND compute_ms IS NOT NULL) AS only_compute_ms,
        avg(overlap_ms) AS overlap_ms,
@@ -45,7 +46,7 @@ SELECT run_id, worker, CASE WHEN count(DISTINCT measured_by) = 1 THEN min(measur
        sum(communicate_ms) FILTER (measured_by = 'events')
            / nullif(sum(step_ms) FILTER (measured_by = 'events' AND communicate_ms IS NOT NULL), 0) AS logged_communicate_share,
        sum(wire_ms) / nullif(sum(step_ms) FILTER (wire_ms IS NOT NULL), 0) AS wire_share_of_step,
-       any_value(threshold_gbit_per_s) AS threshold_gbit_per_s
+       any_value(threshold_gbit_per_s) AS threshold_gbit_per_s, any_value(problem) AS problem
 FROM counted
 GROUP BY run_id, worker
 ORDER BY run_id, worker

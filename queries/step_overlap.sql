@@ -7,7 +7,7 @@
 -- column: run_id
 -- column: worker from worker_hosts
 -- column: step from steps
--- column: measured_by; events: the program logged its computation; estimate: it did not
+-- column: measured_by; events: the program logged its computation; estimate: it did not; null with a problem
 -- column: step_ms ms; duration of the step
 -- column: compute_ms ms; events: time within compute, forward and backward events; estimate: step_ms - wire_ms
 -- column: communicate_ms ms; events: time within communicate and allreduce events; estimate: wire_ms
@@ -19,12 +19,15 @@
 -- column: wire_share_of_step share; wire_ms over step_ms
 -- column: window_ms ms; length of a base window: the resolution of all but step_ms and the events
 -- column: threshold_gbit_per_s Gbit/s; the least rate of a flow in a window that counts in wire_ms and overlap_ms
+-- column: problem; why compute_ms to wire_share_of_step but payload_bytes are null; null where nothing is wrong
 -- Bytes decide what is hidden: control messages are in almost every window, and few bytes. A base window belongs to
 -- where its middle is; times at which several events run count once. There is no traffic of a worker whose label is no
 -- host's. A capture that is cut short, or has fewer packets than its program counted (capture_loss), ends with its last
 -- packet; others end after all steps. A flow is seen until the longer one of its two hosts' captures ends; where no packet
 -- of the run was captured twice (capture_ledger), hosts captured what they sent, and the sender's decides. Payload that was in a buffer when the sender's step ended is sent in its next step, and hidden there.
-WITH activity AS MATERIALIZED (
+WITH thresholds AS (
+    SELECT 0.1 AS most_at_once  -- of a worker's steps: a worker computes for one after the other, but for a restart
+), activity AS MATERIALIZED (
     FROM host_activity(least_gbit_per_s := $least_gbit_per_s)
 ), windows AS (
     SELECT run_id, any_value(window_ns) AS window_ns
@@ -51,6 +54,18 @@ WITH activity AS MATERIALIZED (
     SELECT run_id, worker, step, kind, min(start_ns) AS start_ns, max(end_ns) AS end_ns
     FROM begun
     GROUP BY run_id, worker, step, kind, number
+), coordinators AS (
+    SELECT run_id, worker, true AS is_coordinator
+    FROM (
+        SELECT run_id, worker, min(start_ns) < max(max(end_ns)) OVER earlier AS is_at_once
+        FROM united
+        WHERE kind = 'compute'
+        GROUP BY run_id, worker, step
+        WINDOW earlier AS (PARTITION BY run_id, worker ORDER BY min(start_ns), step ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+    )
+    CROSS JOIN thresholds
+    GROUP BY run_id, worker
+    HAVING avg(is_at_once::INTEGER) > any_value(most_at_once)
 ), stretched AS (
     SELECT run_id, host_ip, worker, step, kind, start_ns, end_ns, window_ns,
            unnest(range(start_ns // (60 * window_ns), end_ns // (60 * window_ns) + 1)) * 60 * window_ns AS stretch_start_ns
@@ -144,11 +159,12 @@ WITH activity AS MATERIALIZED (
 ), measured AS (
     SELECT run_id, worker, step, (end_ns - start_ns) / 1e6 AS step_ms, p.compute_ms, p.communicate_ms,
            host_ip IS NOT NULL AND window_ns IS NOT NULL AND end_ns <= coalesce(seen_ns, end_ns) AS is_seen,
-           CASE WHEN is_seen THEN coalesce(wire_ms, 0) END AS wire_ms, overlap_ms,
+           CASE WHEN is_seen AND is_coordinator IS NULL THEN coalesce(wire_ms, 0) END AS wire_ms, overlap_ms, is_coordinator,
            CASE WHEN is_seen THEN coalesce(payload_bytes, 0) END AS payload_bytes,
-           overlap_bytes, window_ns / 1e6 AS window_ms, p.compute_ms IS NOT NULL AS by_events, threshold_gbit_per_s
+           overlap_bytes, window_ns / 1e6 AS window_ms, p.compute_ms IS NOT NULL AND is_coordinator IS NULL AS by_events, threshold_gbit_per_s
     FROM steps
     LEFT JOIN phases AS p USING (run_id, worker, step)
+    LEFT JOIN coordinators USING (run_id, worker)
     LEFT JOIN worker_hosts USING (run_id, worker)
     LEFT JOIN windows USING (run_id)
     LEFT JOIN wire USING (run_id, worker, step)
@@ -156,7 +172,7 @@ WITH activity AS MATERIALIZED (
     LEFT JOIN limits USING (run_id, host_ip)
     LEFT JOIN seen_until USING (run_id, host_ip)
 )
-SELECT run_id, worker, step, CASE WHEN by_events THEN 'events' ELSE 'estimate' END AS measured_by, step_ms,
+SELECT run_id, worker, step, CASE WHEN by_events THEN 'events' WHEN is_coordinator IS NULL THEN 'estimate' END AS measured_by, step_ms,
        CASE WHEN by_events THEN compute_ms WHEN wire_ms IS NOT NULL THEN greatest(step_ms - wire_ms, 0) END AS compute_ms,
        CASE WHEN by_events THEN communicate_ms ELSE wire_ms END AS communicate_ms,
        payload_bytes,
@@ -165,6 +181,7 @@ SELECT run_id, worker, step, CASE WHEN by_events THEN 'events' ELSE 'estimate' E
        wire_ms,
        CASE WHEN by_events AND wire_ms IS NOT NULL THEN coalesce(overlap_ms, 0) END AS overlap_ms,
        wire_ms / nullif(step_ms, 0) AS wire_share_of_step,
-       window_ms, threshold_gbit_per_s
+       window_ms, threshold_gbit_per_s,
+       CASE WHEN is_coordinator THEN 'several steps of its log are computed at the same time: those of other hosts, which it hands out' END AS problem
 FROM measured
 ORDER BY run_id, worker, step

@@ -87,6 +87,19 @@ def test_overlap_summary(sample_dataset: Dataset) -> None:
         assert found["wire_share_of_step"] == pytest.approx(inside * MS / steps)
 
 
+def test_the_times_of_a_step_add_up(sample_dataset: Dataset) -> None:
+    """Except in the log of a coordinator, whose steps are computed by others at the same time: none is given there."""
+    times = ["only_compute_ms", "overlap_ms", "only_wire_ms", "waiting_ms"]
+    found = sample_dataset.query("overlap_summary").filter(measured_by="events")
+    (left_out,) = sample_dataset.query("overlap_summary").drop_nulls("problem").to_dicts()
+    assert (left_out["run_id"], left_out["worker"]) == ("tf-mlp1-sgd-32-grpc-0ms-ps", "worker-4")
+    assert {left_out[name] for name in [*times, "wire_share_of_step"]} == {None}
+    assert found.height > 60
+    assert found.select(pl.sum_horizontal(times) / pl.col("step_ms")).to_series().to_list() == pytest.approx(
+        [1.0] * found.height, abs=0.02
+    )
+
+
 def chance_of_most(workers: int, steps: int, most: int) -> float:
     """Probability that some worker is last in `most` steps or more, all equally likely: sequences without, counted."""
     below = [Fraction(1)] + [Fraction(0)] * steps  # coefficients of (sum of x^n / n! below most) ** workers
