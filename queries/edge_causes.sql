@@ -51,7 +51,8 @@ WITH thresholds AS (
     FROM (SELECT t.run_id, t.job, t.step, t."position", t.src_ip, t.dst_ip, way, sum(wire_bytes)::BIGINT AS wire_bytes,
                  coalesce(sum(wire_bytes) FILTER (senders > 1), 0)::BIGINT AS incast_bytes
           FROM beside AS b
-          ASOF JOIN transfers AS t
+          ASOF JOIN (FROM transfers  -- of two that begin at once the first, and not either by chance
+                     QUALIFY row_number() OVER (PARTITION BY run_id, job, src_ip, dst_ip, first_ns ORDER BY step, "position") = 1) AS t
             ON b.run_id = t.run_id AND b.job = t.job AND b.src_ip = t.src_ip AND b.dst_ip = t.dst_ip
                AND b.window_start_ns + b.window_ns > t.first_ns
           WHERE b.window_start_ns <= t.last_ns

@@ -25,13 +25,16 @@ WITH thresholds AS (
     SELECT run_id, job, "position",
            CASE WHEN algorithm IN ('ring', 'rings') THEN 4 * (len(string_split(hosts, ',')) - 1) ELSE 1 END AS pieces
     FROM collectives
+), transfers AS MATERIALIZED (  -- what two collectives of a step share is the first one's, and not either's by chance
+    FROM collective_transfers
+    QUALIFY row_number() OVER (PARTITION BY run_id, flow_id, first_ns ORDER BY job, step, "position") = 1
 ), sent AS (
     SELECT t.run_id, t.job, t.step, t."position", t.src_ip, t.dst_ip, t.flow_id, t.bytes AS transfer_bytes, m.first_ns,
            m.first_ns + duration_ns AS last_ns, m.bytes, m.bytes / packets AS packet_bytes,
            stream_offset - min(stream_offset) OVER (PARTITION BY t.run_id, t.job, t.step, t."position", t.flow_id) AS stream_offset
     FROM messages AS m
     CROSS JOIN thresholds
-    ASOF JOIN collective_transfers AS t
+    ASOF JOIN transfers AS t
       ON m.run_id = t.run_id AND m.flow_id = t.flow_id AND m.first_ns >= t.first_ns
     WHERE m.first_ns <= t.last_ns AND m.bytes > most_control_bytes
 ), stretches AS (
@@ -72,7 +75,7 @@ WITH thresholds AS (
     SELECT t.run_id, job, step, "position", src_ip, dst_ip, t.flow_id, sum(retransmitted_bytes)::BIGINT AS retransmitted_bytes,
            coalesce(sum(pause_ns) FILTER (retransmitted_bytes > 0 AND window_start_ns - pause_ns >= first_ns), 0) / 1e6 AS stalled_ms
     FROM paused AS p
-    ASOF JOIN collective_transfers AS t
+    ASOF JOIN transfers AS t
       ON p.run_id = t.run_id AND p.flow_id = t.flow_id AND p.window_start_ns >= t.first_ns  -- its last segment may be sent again later
     GROUP BY ALL
 ), stalled AS (

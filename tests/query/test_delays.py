@@ -11,8 +11,10 @@ import pytest
 from datasets import write_dataset
 from tools import RunCommand
 
+import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
 
+DATASET = Path(__file__).parents[2] / "data" / "dataset"
 MS = 1_000_000
 ORIGIN_NS = 1_700_000_000_000_000_000
 WORKERS, STEPS, CHUNK_BYTES = 4, 12, 125_000
@@ -284,3 +286,14 @@ def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Pa
         "Nothing stands out in 1 job.",
         "In 1 run no job is seen: flows must repeat their bytes in each of five steps.",
     ]
+
+
+@pytest.mark.long
+def test_what_two_collectives_share_is_the_first_ones() -> None:
+    """A run whose steps have two collectives that share transfers: these were either's, by chance."""
+    with ddnn_traces.open(DATASET, runs="torch-mlp4-sgd-128-gloo-normal-ring-n4") as dataset:
+        transfers, found = dataset.query("collective_transfers"), dataset.query("edge_times")
+    key = ["step", "position", "src_ip", "dst_ip"]
+    firsts = transfers.sort("job", "step", "position").unique(["flow_id", "first_ns"], keep="first")
+    assert firsts.height < transfers.height
+    assert found.join(firsts, on=key, how="anti").is_empty()
