@@ -132,12 +132,14 @@ def _list_queries() -> None:
 def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
     """Print which host or link makes the steps of each training job slow, the costliest first.
 
-    Inferred from the traffic alone, in each run by itself (query verdicts, docs/delays.md).
+    Inferred from the traffic, in each run by itself (query verdicts, docs/delays.md). Where programs logged when they
+    communicate, no slow host is named that their log contradicts.
     """
     with open_dataset(dataset, runs) as opened:
         found = opened.query("verdicts")
         jobs = opened.query("jobs")
-        count = len(opened.run_ids)
+        unseen = [run for run in opened.run_ids if run not in set(jobs["run_id"])]
+        uncaptured = Counter(opened.query("uncaptured_hosts")["run_id"]) if unseen else Counter()
     for run_id, job, rank, confidence, sentence in found.select(
         "run_id", "job", "rank", "confidence", "sentence"
     ).iter_rows():
@@ -145,11 +147,21 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
             several = jobs.filter(run_id=run_id).height > 1
             click.echo(printable(f"{run_id}, job {job}:" if several else f"{run_id}:"))
         click.echo(printable(f"  {rank}. {sentence} Confidence {confidence:.2f}."))
-    quiet, unseen = jobs.height - found.select("run_id", "job").n_unique(), count - jobs["run_id"].n_unique()
+    quiet = jobs.height - found.select("run_id", "job").n_unique()
     if quiet:
         click.echo(f"Nothing stands out in {counted(quiet, 'job')}.")
-    if unseen:
-        click.echo(f"In {counted(unseen, 'run')} no job is seen: flows must repeat their bytes in each of five steps.")
+    partial = [run for run in unseen if uncaptured[run]]
+    if partial:
+        names = listed([f"{counted(uncaptured[run], 'host')} of {run}" for run in partial], _MOST_NAMES)
+        click.echo(
+            printable(
+                f"In {counted(len(partial), 'run')} no job is seen, and hosts that exchange data have no capture: {names}."
+                " Put their captures into the run's folder and ingest again (query uncaptured_hosts names them)."
+            )
+        )
+    if len(unseen) > len(partial):
+        others = counted(len(unseen) - len(partial), "run")
+        click.echo(f"In {others} no job is seen: flows must repeat their bytes in each of five steps.")
 
 
 @click.command(short_help="Run your own SQL; without a statement, open a shell")

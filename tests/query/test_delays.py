@@ -275,7 +275,12 @@ def test_the_critical_path_goes_through_the_late_host_without_a_gap(tmp_path: Pa
 def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Path) -> None:
     silent = {table: frame.head(0) if table == "messages" else frame for table, frame in ring("none", 1).items()}
     silent = {table: frame.with_columns(run_id=pl.lit("none")) for table, frame in silent.items()}
-    with dataset(tmp_path / "dataset", ring("late", 1, always(1, 15)), ring("even", 2), silent):
+    alone = {table: frame.head(0) if table == "messages" else frame for table, frame in ring("alone", 1).items()}
+    alone["flows"] = alone["flows"].with_columns(payload_bytes=pl.lit("1000"))
+    alone["captures"] = alone["captures"].head(1)
+    for run in (late := ring("late", 1, always(1, 15)), even := ring("even", 2), silent):
+        run["flows"] = run["flows"].with_columns(payload_bytes=pl.lit("1000"))
+    with dataset(tmp_path / "dataset", late, even, silent, alone):
         pass
     done = command("diagnose", "dataset")
     assert (done.returncode, done.stderr) == (0, b"")
@@ -284,6 +289,8 @@ def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Pa
     assert said[1].startswith("  1. worker-2 is late in 1")
     assert said[2:] == [
         "Nothing stands out in 1 job.",
+        "In 1 run no job is seen, and hosts that exchange data have no capture: 3 hosts of alone. Put their captures "
+        "into the run's folder and ingest again (query uncaptured_hosts names them).",
         "In 1 run no job is seen: flows must repeat their bytes in each of five steps.",
     ]
 
