@@ -153,12 +153,10 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
     partial = [run for run in unseen if uncaptured[run]]
     if partial:
         names = listed([f"{counted(uncaptured[run], 'host')} of {run}" for run in partial], _MOST_NAMES)
-        click.echo(
-            printable(
-                f"In {counted(len(partial), 'run')} no job is seen, and hosts that exchange data have no capture: {names}."
-                " Put their captures into the run's folder and ingest again (query uncaptured_hosts names them)."
-            )
+        about = (
+            f"In {counted(len(partial), 'run')} no job is seen, and hosts that exchange data have no capture: {names}."
         )
+        click.echo(printable(f"{about} Put their captures into the run's folder and ingest again."))
     if len(unseen) > len(partial):
         others = counted(len(unseen) - len(partial), "run")
         click.echo(f"In {others} no job is seen: flows must repeat their bytes in each of five steps.")
