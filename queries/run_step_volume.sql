@@ -31,6 +31,7 @@
 -- column: fault
 -- column: law_factor
 -- column: disturbance
+-- Steps are those of the logs. Without a log inferred_steps and job_steps have the bytes of the steps that the traffic shows.
 WITH counted AS (
     SELECT run_id, payload_bytes,
            CASE $response WHEN 'cable' THEN cable_bytes WHEN 'wire' THEN wire_bytes WHEN 'payload' THEN payload_bytes

@@ -7,6 +7,7 @@
 -- column: step; number of the training step, from 0
 -- column: wire_bytes bytes; wire bytes of all flows in the step
 -- column: payload_bytes bytes; payload of these flows
+-- Steps are those of the logs. Without a log inferred_steps and job_steps have the bytes of the steps that the traffic shows.
 SELECT run_id, step, sum(wire_bytes)::BIGINT AS wire_bytes, sum(payload_bytes)::BIGINT AS payload_bytes
 FROM step_flows
 WHERE position = 'during'

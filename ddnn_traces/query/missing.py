@@ -29,7 +29,11 @@ _HINTS = {
     "messages": ("no messages of its flows", "ingest it again with --force: an older version wrote it, or no capture"),
     "step_flows": ("a training log, but no packet by its steps", "ingest again with --clock-offset auto"),
     "capture_ledger": ("no ledger of its captures", "ingest again"),
-    "steps": ("no training log", "put train_history.log into the run's folder and ingest again"),
+    "steps": (
+        "no training log",
+        "put train_history.log into the run's folder and ingest again; without a log, queries inferred_steps and "
+        "job_steps find the steps in the traffic, with their times and bytes",
+    ),
     "events": ("no phases of its steps", "put phases-worker-N.csv into the run's folder and ingest again"),
     "captures": ("no capture file", "only a run that was captured has any"),
     "packets": ("no packets one by one", "ingest again with --packets"),

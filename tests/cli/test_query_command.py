@@ -123,7 +123,10 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return ddnn_traces.ingest(top / "runs", top / "dataset")
 
 
-NO_LOG = "no training log (table steps is empty); put train_history.log into the run's folder and ingest again"
+NO_LOG = (
+    "no training log (table steps is empty); put train_history.log into the run's folder and ingest again; without a "
+    "log, queries inferred_steps and job_steps find the steps in the traffic, with their times and bytes"
+)
 
 
 def test_query_tells_what_the_runs_lack(command: RunCommand, bare: Dataset) -> None:
@@ -135,6 +138,9 @@ def test_query_tells_what_the_runs_lack(command: RunCommand, bare: Dataset) -> N
     one = command("query", bare.path, "step_volume", "--run", "b", "--format", "csv")
     assert (one.returncode, len(lines(one.stdout))) == (0, 1)
     assert lines(one.stderr) == [f"note: run b: {NO_LOG}", "no rows"]
+    for name in ("inferred_steps", "job_steps"):
+        assert any("bytes" in column for column in bare.query(name).columns)
+        assert b"no training log" not in command("query", bare.path, name, "--run", "b").stderr
     assert lines(command("query", bare.path, "step_volume", "--run", "logged").stderr) == ["no rows"]
     assert command("query", bare.path, "traffic_matrix").stderr == b""
 
