@@ -19,6 +19,11 @@ const fold = () => { contents.open = isWide.matches; };
 isWide.addEventListener('change', fold);
 fold();
 
+// The SQL of the queries, half a megabyte of much the same words.
+unpack(document.getElementById('sql')).then((sql) => {
+  for (const pre of document.querySelectorAll('pre[data-query]')) pre.textContent = sql[pre.dataset.query];
+});
+
 // A link to a query opens it, in browsers that do not do so themselves.
 const openTarget = () => {
   const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));

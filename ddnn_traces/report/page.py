@@ -75,9 +75,10 @@ class Report:
 
     def html(self) -> str:
         """The page, which loads nothing."""
+        queries = self._queries()
         return render(
-            "page.html", report=self, queries=self._queries(), charts=_charts, packed=packed, most=ROWS_AS_ELEMENTS,
-            script=script("page.js"), vega=vega_program(),
+            "page.html", report=self, queries=queries, sql={query.name: query.sql for query in queries}, charts=_charts,
+            packed=packed, most=ROWS_AS_ELEMENTS, script=script("page.js"), vega=vega_program(),
         )  # fmt: skip
 
     def write_charts(self, folder: Path, said: Callable[[str], None] = lambda _: None) -> None:

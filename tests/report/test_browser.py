@@ -11,6 +11,8 @@ import axe_core_python
 import pytest
 from tools import needs_tool, probe
 
+from ddnn_traces.query import catalogue
+
 pytestmark = pytest.mark.long  # a browser needs ten seconds for all charts
 
 
@@ -104,8 +106,11 @@ def test_the_button_turns_the_colours_over(written: Path, colours: str, tmp_path
 
 
 def test_a_link_to_a_query_opens_it(written: Path, tmp_path: Path) -> None:
-    opened = """return {open: [...document.querySelectorAll('details.query[open] pre')].map((pre) => pre.id)};"""
-    assert probe(written, tmp_path, opened, fragment="#query-topology") == {"open": ["query-topology"]}
+    opened = """const [pre, ...others] = document.querySelectorAll('details.query[open] pre');
+        return {open: pre.id, sql: pre.textContent, others: others.length};"""
+    sql = catalogue.find("topology").sql
+    found = probe(written, tmp_path, opened, fragment="#query-topology")
+    assert found == {"open": "query-topology", "sql": sql, "others": 0}
 
 
 @pytest.mark.long
