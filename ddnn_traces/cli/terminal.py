@@ -116,7 +116,8 @@ def _fitting(columns: list[_Column], rows: int, width: int, answer: Sequence[str
     """The columns that fit into `width` characters, and lines about the others."""
     notes = []
     first = [column for column in columns if column.key in answer] or columns[1:2]
-    first = [*columns[:1], *(column for column in first if column is not columns[0])]
+    of_one_run = rows > 1 and columns[0].key == "run_id" and len(set(columns[0].cells)) == 1
+    first = [*columns[: not of_one_run], *(column for column in first if column is not columns[0])]
     if rows > 1:
         equal = [column for column in columns if column not in first and len(set(column.cells)) == 1]
         columns = [column for column in columns if column not in equal]

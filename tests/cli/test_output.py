@@ -139,6 +139,12 @@ def test_the_answer_is_never_below_the_table(monkeypatch: pytest.MonkeyPatch) ->
     assert {"run_id", "column_11", "same"} < {*lines[0].split()} and all(len(line) <= 60 for line in lines[:4])
 
 
+def test_the_one_run_of_a_table_takes_no_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = on_a_terminal(monkeypatch, WIDE.set_column(0, "run_id", [["a run", "a run"]]), 60, answer=["column_11"])
+    assert "run_id" not in lines[0] and "column_11" in lines[0]
+    assert any(line.startswith("the same in all rows: run_id a run") for line in lines)
+
+
 def test_a_long_answer_is_folded_and_names_and_numbers_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = pa.table({"run_id": ["torch-a", "torch-b"], "cost_ms": [1, 2], "sentence": ["one two " * 12, "three " * 12]})
     lines = on_a_terminal(monkeypatch, rows, 50, answer=["sentence"])
