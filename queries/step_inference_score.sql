@@ -9,7 +9,7 @@
 -- column: is_asynchronous; whether the logs show that workers do not wait for each other (step_synchrony); null where they cannot
 -- column: structured; whether steps were inferred
 -- column: confidence share; confidence of inferred_steps; null where structured is false
--- column: in_log boundaries; boundaries in the logs
+-- column: in_log boundaries; boundaries in the logs: instants at which steps end, of which a coordinator's log has fewer than steps
 -- column: inferred boundaries; boundaries inferred from the traffic
 -- column: matched boundaries; boundaries in the logs that an inferred one matches; null without a log, and as all below in an asynchronous run
 -- column: recall share; matched over in_log
@@ -25,10 +25,11 @@
 -- column: p95_duration_error_share share; its 95th percentile
 -- column: first_worker_recall share; part of in_log with an inferred boundary within the tolerance of the first worker's time stamp
 -- column: median_delay_ms ms; from the inferred boundary to the last worker's time stamp, median of the matches
--- column: evidence
+-- column: evidence; that of inferred_steps, and how many steps of the logs end at how many instants, where these are fewer
 -- A boundary in the logs is an interval, because the workers end a step at different times: from the first worker's end
 -- of communication (start of its update, where events give it; else its log's time stamp) to the last worker's time
--- stamp. Steps with one time stamp are one boundary. An inferred boundary, end_ns of inferred_steps, matches the
+-- stamp. Steps with one time stamp are one boundary: those that a coordinator hands out together wait for the last of
+-- them. An inferred boundary, end_ns of inferred_steps, matches the
 -- nearest interval that contains it or is within the tolerance; each matches once. Wide intervals match by chance: the
 -- corrected shares are Cohen's kappa against boundaries at random times from the first logged start to the last end.
 -- Errors are against the last worker's time stamp and count every boundary in the logs, matched or not. LLMPrism (arXiv
@@ -50,7 +51,7 @@ WITH updates AS (
     GROUP BY run_id, step
 ), log_boundaries AS (
     SELECT run_id, last_ns, max(first_ns) AS first_ns, min(first_worker_ns) AS first_worker_ns, min(start_ns) AS start_ns,
-           last_ns - lag(last_ns) OVER (PARTITION BY run_id ORDER BY last_ns) AS step_ns
+           last_ns - lag(last_ns) OVER (PARTITION BY run_id ORDER BY last_ns) AS step_ns, count(*) AS ended
     FROM log_steps
     GROUP BY run_id, last_ns
 ), inferred AS MATERIALIZED (
@@ -81,7 +82,7 @@ WITH updates AS (
     WHERE i.end_ns BETWEEN first_worker_ns - $tolerance_ms * 1e6 AND first_worker_ns + $tolerance_ms * 1e6
     GROUP BY run_id
 ), in_logs AS (
-    SELECT run_id, count(*) AS boundaries, min(start_ns) AS begin_ns, max(last_ns) - begin_ns AS length_ns,
+    SELECT run_id, count(*) AS boundaries, sum(ended) AS steps, min(start_ns) AS begin_ns, max(last_ns) - begin_ns AS length_ns,
            median(step_ns) AS step_ns
     FROM log_boundaries
     GROUP BY run_id
@@ -151,7 +152,9 @@ SELECT run_id, is_asynchronous, structured, confidence,
        (precision - chance_precision) / nullif(1 - chance_precision, 0) AS corrected_precision,
        step_ms, median_error AS median_error_share, p95_error AS p95_error_share,
        median_duration_error AS median_duration_error_share, p95_duration_error AS p95_duration_error_share,
-       first_worker_recall, median_delay_ms, evidence
+       first_worker_recall, median_delay_ms,
+       evidence || CASE WHEN l.steps > l.boundaries THEN format('; the {} steps of the logs end at {} instants', l.steps::BIGINT, l.boundaries)
+                        ELSE '' END AS evidence
 FROM runs
 LEFT JOIN step_synchrony USING (run_id)
 LEFT JOIN in_traffic AS t USING (run_id)

@@ -201,8 +201,8 @@ def stragglers(section: Section, frame: pl.DataFrame) -> None:
     costs = waiting.drop_nulls("run_cost_share")
     cost = f", which costs {typical(costs, 'run_cost_share', percent)} of a run's time" if costs.height else ""
     section.headline = (
-        f"In {waiting['run_id'].n_unique()} of {counted(runs, 'run')} workers wait for the last to start{cost}; "
-        f"{_most_often(waiting)}."
+        f"By the workers' logs, in {waiting['run_id'].n_unique()} of {counted(runs, 'run')} workers wait for the last "
+        f"to start communicating{cost}; {_most_often(waiting)}."
     )
     caption = (
         "Slack is how much later a worker could start to communicate without making the step longer. The cost "
@@ -328,7 +328,7 @@ def inferred_steps(section: Section, score: pl.DataFrame) -> None:
         section.figure(wire.step_boundaries, frame, caption, of_boundaries)
     columns = [
         texts("run", "run_id"), texts("steps in the traffic", "structured", yes_no),
-        numbers("confidence", "confidence", percent), numbers("boundaries in the logs", "in_log", count),
+        numbers("confidence", "confidence", percent), numbers("instants at which logged steps end", "in_log", count),
         numbers("inferred", "inferred", count), numbers("matched within 5 ms", "matched", count),
         numbers("recall", "recall", percent), numbers("precision", "precision", percent),
         numbers("by chance", "chance_precision", percent),
