@@ -20,9 +20,9 @@ import polars as pl
 from ddnn_traces.errors import PredictionError, RegressionError, UsageError
 from ddnn_traces.regression import design, fitting, robustness
 from ddnn_traces.regression.design import CELL, MEASURED, MIN_RUNS, RUN, clean_numbers
-from ddnn_traces.regression.estimate import Column, Estimate, Vector
+from ddnn_traces.regression.estimate import ALL, Column, Estimate, Vector
 from ddnn_traces.regression.formula import INTERCEPT, Formula, inverse, parse, terms_of
-from ddnn_traces.regression.inference import breusch_pagan
+from ddnn_traces.regression.inference import MIN_OF_LEVEL, breusch_pagan, group_scatter
 from ddnn_traces.regression.results import (
     ALPHA,
     LEVEL,
@@ -199,7 +199,7 @@ def _hour(volume: _Point, times: pl.DataFrame, job: Job) -> tuple[list[Predicted
     draws = np.random.default_rng(SEED)
     normal = draws.standard_normal((2, DRAWS))
     normal[1] = correlation * normal[0] + math.sqrt(1 - correlation**2) * normal[1]
-    student = [stats.t.ppf(stats.norm.cdf(z), p.fit.df_resid) for z, p in zip(normal, (volume, time), strict=True)]
+    student = [stats.t.ppf(stats.norm.cdf(z), p.df) for z, p in zip(normal, (volume, time), strict=True)]
     ends: dict[str, Any] = {}
     for kind, names in (("mean_error", ("mean_low", "mean_high")), ("new_error", ("low", "high"))):
         drawn = [p.invert(p.centre + getattr(p, kind) * t) for p, t in zip((volume, time), student, strict=True)]
@@ -242,8 +242,8 @@ class _Point:
     """A fit, and the job's place in it. centre and errors are on the scale of the formula's left side.
 
     rows: the usable runs. cells: the rows that were fitted, the first run of each cell. mean_error: standard error of
-    the mean of all runs of such a cell; new_error: of one run of it. invert: computes what is predicted from values of
-    the left side.
+    the mean of all runs of such a cell; new_error: of one run of it; df: degrees of freedom of both. invert: computes
+    what is predicted from values of the left side.
     """
 
     formula: Formula
@@ -253,6 +253,7 @@ class _Point:
     centre: float
     mean_error: float
     new_error: float
+    df: int
     invert: Callable[[Any], Any]
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
@@ -262,7 +263,7 @@ class _Point:
         from scipy import stats
 
         is_exact = self.fit.is_exact
-        reach = 0.0 if is_exact else float(stats.t.ppf((1 + LEVEL) / 2, self.fit.df_resid))
+        reach = 0.0 if is_exact else float(stats.t.ppf((1 + LEVEL) / 2, self.df))
         ends = [sign * reach * error for error in (self.mean_error, self.new_error) for sign in (-1, 1)]
         with np.errstate(over="ignore"):
             estimate, *bounds = (float(self.invert(self.centre + end)) for end in (0.0, *ends))
@@ -326,7 +327,8 @@ def _point(rows: pl.DataFrame, text: str, responses: Collection[str], job: Job) 
             f"the job lies outside the space that the runs span together: leverage {leverage:.3g}, where the largest "
             f"of a run is {largest:.3g} (hidden extrapolation)"
         )
-    notes = [*_unused_notes(usable, formula, described), *_fit_notes(fit, formula)]
+    variance, df, of_scatter = _scatter_at(fit, cells, formula, values)
+    notes = [*_unused_notes(usable, formula, described), *_fit_notes(fit, formula, of_scatter)]
     if power:
         notes.append(
             f"the scatter grows as {size} to the power of {power:g} (restricted likelihood): the runs are weighted by "
@@ -338,7 +340,7 @@ def _point(rows: pl.DataFrame, text: str, responses: Collection[str], job: Job) 
             f"{unused} of {rows.height} runs are not in the fit: they lack a value of the formula, or are no clean "
             "examples of it (regress names them)"
         )
-    of_cell = fit.variance * (own**2 + leverage)
+    of_cell = variance * (own**2 + leverage)
     more, note = _scatter_within(usable, cells, formula, deviations)
     notes += note
     mean_error, new_error = math.sqrt(of_cell), math.sqrt(of_cell + more * own**2)
@@ -347,7 +349,7 @@ def _point(rows: pl.DataFrame, text: str, responses: Collection[str], job: Job) 
     def invert(value: Any) -> Any:
         return of_response(value) * scale
 
-    return _Point(formula, usable, cells, fit, centre, mean_error, new_error, invert, tuple(warnings), tuple(notes))
+    return _Point(formula, usable, cells, fit, centre, mean_error, new_error, df, invert, tuple(warnings), tuple(notes))
 
 
 def _workers(rows: pl.DataFrame, described: Mapping[str, Any]) -> float:
@@ -388,6 +390,32 @@ def _law_factor(rows: pl.DataFrame, described: Mapping[str, Any]) -> float:
     )
 
 
+def _scatter_at(
+    fit: Estimate, cells: pl.DataFrame, formula: Formula, values: Mapping[str, Any]
+) -> tuple[float, int, str]:
+    """The variance of cells about the fit at the job, its degrees of freedom, and a note on it.
+
+    Where the scatter differs by a term, it is that of the job's level, if the test had cells of that, and it is
+    larger than that of all: few cells tell a smaller one poorly.
+    """
+    made = design.make_design(cells, formula)
+    differing = [found for found in group_scatter(fit, made, cells) if found.p_value < ALPHA]
+    free = fit.leverage < ALL
+    for found in sorted(differing, key=lambda found: found.p_value):
+        name = made.term(found.term).variables[0]
+        mine = free & (cells[name] == values[name]).fill_null(value=False).to_numpy()
+        count = int(mine.sum())
+        variance = float((fit.residuals[mine] ** 2 / (1 - fit.leverage[mine])).mean()) if count else 0.0
+        if count >= MIN_OF_LEVEL and variance > fit.variance:
+            note = (
+                f"the scatter of {formula.left} differs by {found.term} (Brown and Forsythe, {p_text(found.p_value)}): "
+                f"the intervals take that of the {count} cells with {name} = {plain(values[name])}, with "
+                f"{count - 1} degrees of freedom"
+            )
+            return variance, count - 1, note
+    return fit.variance, fit.df_resid, ""
+
+
 def _scatter_within(
     rows: pl.DataFrame, cells: pl.DataFrame, formula: Formula, deviations: Vector
 ) -> tuple[float, list[str]]:
@@ -413,8 +441,8 @@ def _too_few(rows: pl.DataFrame, found: pl.DataFrame, formula: Formula) -> str:
     return f"{fitting.cells_text(found)}, and at least {MIN_RUNS} are needed{why}"
 
 
-def _fit_notes(fit: Estimate, formula: Formula) -> list[str]:
-    """The assumptions and the scale of the intervals."""
+def _fit_notes(fit: Estimate, formula: Formula, of_scatter: str) -> list[str]:
+    """The assumptions and the scale of the intervals; of_scatter: whose scatter they take, where not that of all."""
     notes = []
     if formula.left not in formula.left_names:
         notes.append(
@@ -424,7 +452,9 @@ def _fit_notes(fit: Estimate, formula: Formula) -> list[str]:
     if fit.is_exact:
         notes.append("every run lies on the fit to within rounding: there is no scatter to compute an interval from")
     _, p_value = breusch_pagan(fit)
-    if p_value is not None and p_value < ALPHA:
+    if of_scatter:
+        notes.append(of_scatter)
+    elif p_value is not None and p_value < ALPHA:
         notes.append(
             f"the scatter of {formula.left} changes with the terms (Breusch-Pagan, {p_text(p_value)}), and the "
             "intervals assume that it does not: too wide for some jobs, too narrow for others"
