@@ -67,16 +67,13 @@ WITH thresholds AS (
     SELECT run_id, steps
     FROM logged_steps
 ), worker_logs AS (
-    SELECT s.run_id, worker, count(*) AS worker_steps
+    SELECT DISTINCT s.run_id, worker
     FROM steps AS s
     WHERE (run_id, worker) NOT IN (SELECT (run_id, label) FROM hosts JOIN parameter_servers USING (run_id, host_ip) WHERE label IS NOT NULL)
-    GROUP BY s.run_id, worker
 ), asynchronous AS (
-    SELECT run_id, avg(worker_steps) AS worker_steps
-    FROM worker_logs
-    JOIN step_synchrony USING (run_id)
+    SELECT run_id, worker_steps
+    FROM step_synchrony
     WHERE is_asynchronous
-    GROUP BY run_id
 ), flow_sums AS (
     SELECT run_id, flow_id,
            coalesce(sum(payload_bytes) FILTER (position = 'during'), 0) AS payload,

@@ -1,11 +1,11 @@
 -- question: How much does a run transmit per training step, and which attributes may explain it?
 -- subject: volume
 -- row: a run
--- inputs: step_cable_volume, spilled_payload, run_attributes
+-- inputs: step_cable_volume, spilled_payload, run_attributes, step_synchrony
 -- param: response VARCHAR = cable; bytes that are counted: on the cable (cable), as captured (wire), or payload
 -- figure: zerwas section VI, the data of equation (1)
 -- column: run_id
--- column: step_bytes bytes; mean bytes of a step, over all steps in the logs, with the payload that belongs to them but was sent outside (spilled_payload) and its share of the headers; null without packets in steps, and on the cable where a step's are not known
+-- column: step_bytes bytes; mean bytes of a step, over all steps in the logs (of asynchronous workers over the mean number of steps in a log, as in conservation), with the payload that belongs to them but was sent outside (spilled_payload) and its share of the headers; null without packets in steps, and on the cable where a step's are not known
 -- column: worker_bytes bytes; step_bytes over workers: what a worker sends
 -- column: implied_bytes bytes; step_bytes over law_factor: the model's size that the volume implies by the law of the declared collective
 -- column: model_bytes
@@ -14,7 +14,7 @@
 -- column: framework_backend
 -- column: batch_size
 -- column: topology
--- column: workers
+-- column: workers from run_attributes
 -- column: delay_ms
 -- column: loss_pct
 -- column: bandwidth_mbit
@@ -48,10 +48,12 @@ WITH counted AS (
 )
 SELECT run_id,
        -- what a step leaves in its socket is in the next one, but of the last step; steps without a packet count too
-       bytes * (1 + coalesce(spilled_bytes / nullif(payload_bytes, 0), 0)) / nullif(steps, 0) AS step_bytes,
+       bytes * (1 + coalesce(spilled_bytes / nullif(payload_bytes, 0), 0)) / nullif(coalesce(worker_steps, steps), 0) AS step_bytes,
        step_bytes / nullif(workers, 0) AS worker_bytes, step_bytes / law_factor AS implied_bytes,
        run_attributes.* EXCLUDE (run_id)
 FROM run_attributes
 LEFT JOIN volume USING (run_id)
 LEFT JOIN outside USING (run_id)
+-- without a step in common a log counts the updates of a server: each is a step of one worker
+LEFT JOIN (SELECT run_id, worker_steps FROM step_synchrony WHERE is_asynchronous AND compared_steps > 0) USING (run_id)
 ORDER BY run_id

@@ -5,6 +5,7 @@
 -- figure: zerwas section II-A (synchronous and asynchronous training)
 -- column: run_id
 -- column: workers hosts; workers with a log; parameter servers and a chief do not count
+-- column: worker_steps steps; mean number of steps in a worker's log
 -- column: compared_steps steps; steps in the logs of two or more of them
 -- column: common_share share; part of these steps in which no worker is done before the last one has begun; null with one worker, or without times
 -- column: measured_by; events: start and end of communication; logs: start and end of the step, which shows less
@@ -37,7 +38,7 @@ WITH thresholds AS (
     ANTI JOIN others AS o ON o.run_id = s.run_id AND o.label = s.worker
     LEFT JOIN communication AS c ON c.run_id = s.run_id AND c.worker = s.worker AND c.step = s.step
 ), logged AS (
-    SELECT run_id, count(DISTINCT worker) AS workers
+    SELECT run_id, count(DISTINCT worker) AS workers, count(*) / workers AS worker_steps
     FROM worker_steps
     GROUP BY run_id
 ), shifted AS (
@@ -70,7 +71,7 @@ WITH thresholds AS (
     FROM compared
     GROUP BY run_id
 )
-SELECT run_id, workers, coalesce(compared_steps, 0) AS compared_steps,
+SELECT run_id, workers, worker_steps, coalesce(compared_steps, 0) AS compared_steps,
        CASE WHEN workers > 1 AND compared_steps IS NULL THEN 0 WHEN has_events THEN by_events ELSE by_logs END AS common_share,
        CASE WHEN compared_steps > 0 THEN CASE WHEN has_events THEN 'events' ELSE 'logs' END END AS measured_by,
        common_share < least_common_share AS is_asynchronous,

@@ -202,6 +202,10 @@ def test_nothing_is_flagged_where_workers_of_a_server_have_no_log(tmp_path: Path
 def test_asynchronous_workers_of_fewer_steps_exchange_less(tmp_path: Path) -> None:
     with asynchronous_server(tmp_path, pulls_in_steps=True, server_logs=False, last_worker_steps=5) as dataset:
         row = conservation(dataset)["run"]
+        (volume,) = dataset.query("run_step_volume", response="payload").to_dicts()
     assert (row["steps"], row["exchanges"]) == (STEPS, (2 * STEPS + 5) / 3)
     assert row["expected_bytes"] == 2 * (2 * STEPS + 5) * MODEL
     assert (row["startup_bytes"], row["unexplained_bytes"]) == (3 * MODEL, 0)
+    assert volume["step_bytes"] * row["exchanges"] == pytest.approx(
+        row["payload_bytes"] + row["spilled_bytes"], rel=1e-9
+    )
