@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from types import TracebackType
@@ -71,6 +71,19 @@ def matching_runs(patterns: Sequence[str], where: str | Path, cache: Path | None
             raise UsageError(f"{where}: no run matches {pattern}; 'ddnn-traces runs {where}' lists them")
         found |= dict.fromkeys(matching or [pattern])
     return list(found)
+
+
+#: A macro's call without arguments, or with parameters of the query that calls it.
+_CALL = re.compile(r"\b(?P<name>\w+)\((?P<arguments>|\w+ := \$\w+(?:,\s*\w+ := \$\w+)*)\)(?P<alias> AS)?", re.ASCII)
+
+
+def _is_by_default(call: re.Match[str], values: Mapping[str, Any]) -> bool:
+    """Whether a named query is called as without arguments. values: of the calling query's parameters."""
+    if call["name"] not in catalogue.catalogue():
+        return False
+    defaults = {param.name: param.default for param in catalogue.find(call["name"]).params}
+    arguments = re.findall(r"(\w+) := \$(\w+)", call["arguments"])
+    return all(defaults[name] == values[given] for name, given in arguments)
 
 
 def interrupt_until(connection: duckdb.DuckDBPyConnection, done: Callable[[], bool]) -> None:
@@ -284,8 +297,12 @@ class Dataset:
         query = catalogue.find(name)
         if selection := query.selection(params):
             return self._of_selection(query, params, **selection)
-        text = self._with_stored_calls(query.sql) if self.has_stored_views else query.statement
-        return self.sql_arrow(text, query.values(params) or None)
+        values = query.values(params)
+        if self.has_stored_views:
+            text = self._with_stored_calls(query.sql, values)
+            used = {name: value for name, value in values.items() if re.search(rf"\${name}\b", text)}
+            return self.sql_arrow(text, used or None)
+        return self.sql_arrow(query.statement, values or None)
 
     def _of_selection(
         self, query: catalogue.Query, params: dict[str, Any], job: int = 0, communicator: int | None = None
@@ -315,12 +332,12 @@ class Dataset:
         with Dataset(self._where, runs, self._read_only, self._cache, flows) as selected:
             return selected.query_arrow(query.name, rest)
 
-    def _with_stored_calls(self, text: str) -> str:
+    def _with_stored_calls(self, text: str, values: Mapping[str, Any]) -> str:
         def stored(call: re.Match[str]) -> str:
-            name, alias = call.groups()
-            return f'"{name}()"{alias or f" AS {name}"}' if name in self.stored_calls else call[0]
+            name, alias = call["name"], call["alias"] or f" AS {call['name']}"
+            return f'"{name}()"{alias}' if name in self.stored_calls and _is_by_default(call, values) else call[0]
 
-        return re.sub(r"\b(\w+)\(\)( AS)?", stored, text)
+        return _CALL.sub(stored, text)
 
     def sql_arrow(self, text: str, params: Any = None) -> pa.Table:
         """As sql(), as an Arrow table. Raises QueryError."""
@@ -441,7 +458,7 @@ class StoredViews:
     """Views that queries read, stored as temporary tables of the same names within a `with` block.
 
     DuckDB finds the tables before the views: many queries read topology or pair_payload, and would compute them again
-    each time. So do calls of macros without parameters, as inferred_steps(), stored as a table "inferred_steps()".
+    each time. So do calls of macros by their defaults, as inferred_steps(), stored as a table "inferred_steps()".
     Raises QueryError.
     """
 
@@ -462,10 +479,11 @@ class StoredViews:
         """Store the views that the query of this name reads, and those that they read, and what it calls."""
         query = catalogue.find(name)
         self.store(query.inputs)
-        for called in query.inputs:
-            call = f"{called}()"
-            if called in catalogue.catalogue() and call in query.sql and call not in self._names:
-                self._create(call)
+        defaults = {param.name: param.default for param in query.params}
+        for call in _CALL.finditer(query.sql):
+            called = call["name"]
+            if called in query.inputs and f"{called}()" not in self._names and _is_by_default(call, defaults):
+                self._create(f"{called}()")
                 self._dataset.stored_calls.add(called)
 
     def store(self, names: Collection[str]) -> None:

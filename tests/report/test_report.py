@@ -253,7 +253,7 @@ def test_every_command_of_the_report_runs(dataset: Dataset, written: Path) -> No
 def test_stored_views_give_the_same_rows_and_are_removed_afterwards(dataset: Dataset) -> None:
     names = (
         "topology", "conservation", "bus_bandwidth", "stragglers", "overlap_summary", "pair_conservation",
-        "step_boundaries", "batch_burst_structure", "data_flows",
+        "step_boundaries", "batch_burst_structure", "step_inference_score", "data_flows",
     )  # fmt: skip
     tables = "SELECT count(*) AS tables FROM duckdb_tables() WHERE temporary"
     calls = "SELECT table_name FROM duckdb_tables() WHERE temporary AND table_name LIKE '%()' ORDER BY ALL"
@@ -261,9 +261,13 @@ def test_stored_views_give_the_same_rows_and_are_removed_afterwards(dataset: Dat
         stored = {name: results.rows(Source(name)) for name in names}
         assert dataset.sql(tables)["tables"][0] > 0
         assert {"conservation()", "flow_classes()", "inferred_steps()"} <= set(dataset.sql(calls)["table_name"])
+        name = "step_inference_score"  # by a parameter that is the default, or another than what is stored
+        longest = {value: results.rows(Source(name, {"longest_step_s": value})) for value in (0.05, 20.0)}
     assert dataset.sql(tables)["tables"][0] == 0
     for name, frame in stored.items():
         assert_frame_equal(frame, dataset.query(name), rel_tol=1e-9)  # the order of sums of doubles varies
+    assert longest[20.0].equals(stored["step_inference_score"]) and not longest[0.05].equals(longest[20.0])
+    assert_frame_equal(longest[0.05], dataset.query("step_inference_score", longest_step_s=0.05), rel_tol=1e-9)
 
 
 def test_measured_runs_are_not_called_synthetic(written: Path) -> None:
