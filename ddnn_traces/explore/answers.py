@@ -130,11 +130,20 @@ class Limit:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """A choice of runs. zoom: as of contents.make()."""
+
+    runs: tuple[str, ...] = ()
+    zoom: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
 class Made:
     """What was made of a choice of runs: their contents in the dataset's connection, or an error."""
 
-    runs: Sequence[str]
+    asked: Asked
     dataset: Dataset = field(repr=False)  # which would read files
+    connection: duckdb.DuckDBPyConnection = field(repr=False)
     contents: contents.Contents | None = None
     error: str = ""
 
@@ -155,28 +164,41 @@ class Choice:
         self._where, self._told, self._thread, self._limit_s = where, told, thread, limit_s
         self._lock = threading.Lock()
         self._limit: Limit | None = None
+        self._asked = Asked()
 
-    def choose(self, runs: Sequence[str]) -> None:
-        """End what is made of other runs, and begin with these, if any."""
+    def choose(self, asked: Asked) -> None:
+        """End what is made of other runs, and begin with these, if any; of the same ones, go on."""
+        if asked == self._asked:
+            return
+        self._asked = asked
         with self._lock:
             if self._limit:
                 self._limit.end("other runs were chosen")
             self._limit = None
-        if runs:
-            dataset = Dataset(self._where, runs)
-            self._limit = limit = Limit(dataset.connection, self._limit_s)
-            self._thread(target=self._make, args=[runs, dataset, limit], daemon=True).start()
+        if asked.runs:
+            dataset = _opened(self._where, asked.runs)
+            self._limit = limit = Limit(dataset.provide(""), self._limit_s)
+            self._thread(target=self._make, args=[asked, dataset, limit], daemon=True).start()
 
-    def _make(self, runs: Sequence[str], dataset: Dataset, limit: Limit) -> None:
+    def _make(self, asked: Asked, dataset: Dataset, limit: Limit) -> None:
         try:
-            with limit:
-                made = Made(runs, dataset, contents.make(dataset))
+            with limit as connection:
+                made = Made(asked, dataset, connection, contents.make(dataset, asked.zoom))
         except Exception as error:  # whatever it is, the page waits
             dataset.close()
-            made = Made(runs, dataset, error=limit.said(error))
+            made = Made(asked, dataset, connection, error=limit.said(error))
         with self._lock:
             if limit is self._limit:
                 self._told(made)
+
+
+def _opened(where: str | Path, runs: Sequence[str]) -> Dataset:
+    """These runs of a dataset. All of its runs are not named: a filter of 190 names makes DuckDB's plans far slower."""
+    every = Dataset(where)
+    if len(every.run_ids) == len(runs):
+        return every
+    every.close()
+    return Dataset(where, list(runs))
 
 
 class _Query:

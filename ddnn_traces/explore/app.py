@@ -1,4 +1,13 @@
-"""The page of `ddnn-traces explore`: a marimo app. The environment variable DDNN_TRACES_DATASET names the dataset."""
+"""The page of `ddnn-traces explore`: a marimo app. The environment variable DDNN_TRACES_DATASET names the dataset.
+
+Its address has the state of the page: runs, what they are chosen by, and the time that is shown. A control changes the
+address alone, and the cells that read it follow.
+"""
+
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
 
 import marimo
 
@@ -14,39 +23,74 @@ def _():
     import marimo as mo
     from mosaic_widget import MosaicWidget
 
-    from ddnn_traces.explore import DATASET, RUNS
+    from ddnn_traces.explore import DATASET, RUNS, state
     from ddnn_traces.explore import contents as page
-    from ddnn_traces.explore.answers import Answers, Choice, Limit
+    from ddnn_traces.explore.answers import Answers, Asked, Choice, Limit
     from ddnn_traces.query.dataset import Dataset
+    from ddnn_traces.report import explorer
     from ddnn_traces.text import printable
 
     where = os.environ[DATASET]
     with Dataset(where, json.loads(os.environ.get(RUNS, "[]")) or None, read_only=True) as every:
-        run_ids, name = every.run_ids, html.escape(printable(every.name))
-    return Answers, Choice, Limit, MosaicWidget, mo, name, page, run_ids, where
+        known, name = explorer.settings(every), printable(every.name)
+    return Answers, Asked, Choice, Limit, MosaicWidget, html, known, mo, name, page, state, where
 
 
 @app.cell
-def _(mo, name, page, run_ids):
+def _(html, known, mo, name, state):
+    address = state.Address(mo.query_params(), known)
+    start = address.keep_runs(address.state().asked.runs)
+    facets, set_facets = mo.state(start.facets)
+    zoom, set_zoom = mo.state(start.asked.zoom)
+    mo.Html(f'<h1 style="font-size: 1.5rem">{html.escape(name)}</h1>')
+    return address, facets, set_facets, set_zoom, start, zoom
+
+
+@app.cell
+def _(address, facets, known, mo, set_facets, state):
+    def _choice(facet, counts):
+        named = {f"{value} ({count})": value for value, count in counts.items()}
+        return mo.ui.dropdown(
+            named,
+            value=next((text for text, value in named.items() if value == facets().get(facet)), None),
+            label=facet,
+            allow_select_none=True,
+            on_change=lambda value: set_facets(address.keep(**{facet: value}).facets),
+        )
+
+    choices = [_choice(*one) for one in state.counts(known, facets()).items()]  # marimo forgets what has no name
+    mo.hstack(choices, justify="start", wrap=True)
+    return (choices,)
+
+
+@app.cell
+def _(address, facets, known, mo, state):
+    _chosen = address.state().asked.runs
+    _options = state.fitting(known, facets(), _chosen)
     runs = mo.ui.multiselect(
-        run_ids,
-        value=run_ids[:1],
-        max_selections=page.MOST_SERIES,
-        label=f"Runs (of {len(run_ids)}, at most {page.MOST_SERIES} at a time)",
+        _options,
+        value=list(_chosen),
+        label=f"Runs ({len(_options)} of {len(known)} to choose from)",
         full_width=True,
+        on_change=address.keep_runs,
     )
     mo.vstack(
         [
-            mo.Html(f'<h1 style="font-size: 1.5rem">{name}</h1>'),
             runs,
             mo.md(
                 "Draw over a chart of times, or click a cell or a bar (with Shift: several): the other charts and the "
-                "table then show that part. A click beside it, or on it again, ends that. A colour is a run; of a "
-                "single run it is the host that sends, or whose step it is."
+                "tables then show that part. A click beside it, or on it again, ends that. A colour is a run; of a "
+                "single run it is the host that sends, or whose step it is. The address keeps runs and zoom."
             ),
         ]
     )
     return (runs,)
+
+
+@app.cell
+def _(Asked, runs, zoom):
+    asked = Asked(tuple(runs.value), zoom())
+    return (asked,)
 
 
 @app.cell
@@ -68,16 +112,16 @@ def _(Choice, mo, where):
 
 
 @app.cell
-def _(choice, runs):
-    choice.choose(runs.value)
+def _(asked, choice):
+    choice.choose(asked)
     return
 
 
 @app.cell
-def _(made, mo, runs):
-    if not runs.value:
+def _(asked, made, mo):
+    if not asked.runs:
         said = mo.callout("Choose a run.", kind="info")
-    elif made() is None or made().runs != runs.value:
+    elif made() is None or made().asked != asked:
         said = mo.callout("The tables of these runs are being made. Another choice ends that.", kind="neutral")
     elif made().error:
         said = mo.callout(made().error, kind="danger")
@@ -90,13 +134,29 @@ def _(made, mo, runs):
 
 
 @app.cell
-def _(answers, made, mo, page, widget):
+def _(answers, made, mo, page, start, widget):
     mo.stop(made() is None or made().error)
     contents = made().contents
-    widget.con = made().dataset.connection
+    widget.con = made().connection
     answers.use(widget.con)
-    widget.spec = page.spec(contents)
+    widget.spec = page.spec(contents, start.is_narrow)
     return (contents,)
+
+
+@app.cell
+def _(address, linked, mo, page, set_zoom, zoom):
+    def _to(span):
+        set_zoom(address.keep_zoom(span).asked.zoom)
+
+    def _in(_):
+        if span := page.brushed(linked.value.get("params", {}).get(page.TIME)):
+            _to(span)
+
+    buttons = [mo.ui.button(label="Zoom in to the drawn time", on_click=_in)]
+    if zoom():
+        buttons.append(mo.ui.button(label="Show all of the time", on_click=lambda _: _to(None)))
+    mo.hstack(buttons, justify="start", wrap=True)
+    return (buttons,)
 
 
 @app.cell
@@ -119,12 +179,19 @@ def _(mo):
 
 
 @app.cell
-def _(Limit, contents, linked, mo, page, table, widget):
+def _(Limit, contents, linked, mo, page, table, where, widget):
     # the page tells its selections when it has drawn the charts
     mo.stop(contents.is_empty or page.EVERYTHING not in linked.value.get("params", {}))
     with Limit(widget.con):
-        flows = page.flow_rows(widget.data(page.WINDOWS, filter_by=page.EVERYTHING)).pl()
-    table(flows, "Flows, with what they sent in the chosen part")
+        sent = widget.data(page.WINDOWS, filter_by=page.EVERYTHING)
+        flows = page.flow_rows(sent).pl()
+        commands = page.packets_commands(sent, where)
+    packets = (
+        "Their packets, from the captures, at any time:\n\n```sh\n" + "\n".join(commands) + "\n```"
+        if commands
+        else f"Choose at most {page.MOST_FLOWS} flows for a command that writes their packets."
+    )
+    mo.vstack([table(flows, "Flows, with what they sent in the chosen part"), mo.md(packets)])
     return
 
 

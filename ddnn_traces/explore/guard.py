@@ -109,6 +109,8 @@ def redirect(url: str, folder: Path) -> Path:
     page.touch(mode=0o600, exist_ok=False)
     page.write_text(
         f'<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
+        f'<meta name="viewport" content="width=device-width">'
         f'<meta http-equiv="refresh" content="0; url={url}"><title>ddnn-traces explore</title>\n'
+        f"<script>if (innerWidth < 700) location.replace('{url}&narrow=1')</script>\n"
     )
     return page

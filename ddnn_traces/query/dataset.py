@@ -370,9 +370,13 @@ class Dataset:
                 raise failure from error
             raise QueryError(self._message(error, text, params)) from error
 
-    def provide(self, text: str) -> None:
-        """Make all queries that SQL of this text may read at once: one by one, as it is run, takes far longer."""
+    def provide(self, text: str) -> duckdb.DuckDBPyConnection:
+        """Make all queries that SQL of this text may read at once: one by one, as it is run, takes far longer.
+
+        Returns the connection, which has them and perhaps no others.
+        """
         self._views.provide(read_only.without_comments(text))
+        return self._connection
 
     def _relation(self, text: str, params: Any) -> duckdb.DuckDBPyRelation | None:
         self.provide(text)

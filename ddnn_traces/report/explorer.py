@@ -128,18 +128,18 @@ def write(dataset: Dataset, out: Path) -> str:
 
 def page(dataset: Dataset, title: str) -> tuple[str, str]:
     """The page, and what it holds, in words. The same tables give the same page. Raises UsageError, as write()."""
-    settings = {row["run_id"]: row for row in dataset.sql(_SETTINGS).to_dicts()}
+    known = {row["run_id"]: row for row in settings(dataset)}
     steps = _by_run(dataset.sql(_STEPS, {"most": STEPS}))
     collectives = _by_run(dataset.sql(_COLLECTIVES, {"most": COLLECTIVES}))
     found = dataset.sql(_WINDOWS, {"windows": MOST_WINDOWS, "flows": FLOWS})
     if found.is_empty():
         raise UsageError(f"{dataset.name}: no run has a flow; there is nothing to look at")
-    made = generated([row["source"] for row in settings.values()])
+    made = generated([row["source"] for row in known.values()])
     synthetic = f" {made} of them are synthetic or simulated, not measured." if made else ""
     windows = MOST_WINDOWS
     while True:
         runs = [
-            _run(run_id, rows, settings[run_id], steps.get(run_id), collectives.get(run_id))
+            _run(run_id, rows, known[run_id], steps.get(run_id), collectives.get(run_id))
             for run_id, rows in _by_run(found).items()
         ]
         note = f"{counted(len(runs), 'run')}, each in at most {windows} windows."
@@ -155,6 +155,11 @@ def page(dataset: Dataset, title: str) -> tuple[str, str]:
         found = _in_twos(found)
 
 
+def settings(dataset: Dataset) -> list[dict[str, Any]]:
+    """The settings of each run, FACETS among them."""
+    return dataset.sql(_SETTINGS).to_dicts()
+
+
 def _in_twos(rows: pl.DataFrame) -> pl.DataFrame:
     """Windows twice as long."""
     keys = [name for name in rows.columns if name != "bytes"]
@@ -167,15 +172,15 @@ def _by_run(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
 
 
 def _run(
-    run_id: str, rows: pl.DataFrame, settings: dict[str, Any], steps: pl.DataFrame | None,
+    run_id: str, rows: pl.DataFrame, known: dict[str, Any], steps: pl.DataFrame | None,
     collectives: pl.DataFrame | None,
 ) -> dict[str, Any]:  # fmt: skip
     """A run for the page: its flows, and for each window with bytes the flow's number, the window's, and the bytes."""
     keys = rows.select("sender", "receiver", "flow").unique(maintain_order=True).with_row_index("number")
     numbered = rows.join(keys, on=["sender", "receiver", "flow"], maintain_order="left")
     return {
-        "id": for_xml(run_id), "settings": {name: for_xml(str(settings[name] or "not known")) for name in FACETS},
-        "measured": not generated([settings["source"]]),
+        "id": for_xml(run_id), "settings": {name: for_xml(str(known[name] or "not known")) for name in FACETS},
+        "measured": not generated([known["source"]]),
         "width_s": rows["width_ns"][0] / 1e9, "windows": rows["window"].max(),
         "flows": [[*map(for_xml, row)] for row in keys.drop("number").iter_rows()],
         "flow": numbered["number"].to_list(), "window": rows["window"].to_list(), "bytes": rows["bytes"].to_list(),

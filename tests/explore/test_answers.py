@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from endless_run import ENDLESS_RUN, SHORT_RUN, endless_dataset
 
+from ddnn_traces.explore import answers
 from ddnn_traces.explore.answers import Answers, Choice, Made
 
 #: 10^12 rows: hours.
@@ -119,8 +120,8 @@ def test_the_next_choice_ends_tables_that_are_made(endless: Path) -> None:
         return threads[-1]
 
     choice = Choice(endless, told.put, thread)
-    choice.choose([ENDLESS_RUN])
-    choice.choose([SHORT_RUN])
+    choice.choose(answers.Asked((ENDLESS_RUN,)))
+    choice.choose(answers.Asked((SHORT_RUN,)))
     for each in threads:
         each.join()
     made = told.get()
@@ -133,6 +134,6 @@ def test_the_next_choice_ends_tables_that_are_made(endless: Path) -> None:
 
 def test_tables_that_are_made_have_a_limit_of_time(endless: Path) -> None:
     told: queue.Queue[Made] = queue.Queue()
-    Choice(endless, told.put, limit_s=0.1).choose([ENDLESS_RUN])
+    Choice(endless, told.put, limit_s=0.1).choose(answers.Asked((ENDLESS_RUN,)))
     made = told.get()
-    assert (made.runs, made.contents, made.error) == ([ENDLESS_RUN], None, "ended: it took 0.1 s")
+    assert (made.asked.runs, made.contents, made.error) == ((ENDLESS_RUN,), None, "ended: it took 0.1 s")

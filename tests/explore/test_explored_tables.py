@@ -40,7 +40,7 @@ def made(sample_dataset: Dataset) -> Iterator[Made]:
 
 
 def rows(dataset: Dataset, query: str) -> list[Any]:
-    return dataset.connection.execute(query).fetchall()
+    return dataset.provide("").execute(query).fetchall()
 
 
 def test_the_tables_hold_all_bytes_and_steps_of_the_runs(made: Made, sample_dataset: Dataset) -> None:
@@ -80,19 +80,61 @@ def test_collectives_are_those_of_the_queries_and_each_group_has_a_track(made: M
     assert [row[:4] for row in shown] == expected != []
     assert {row[4] for row in shown} == {"job 0 group 0 (4 hosts)"}
     assert (contents.collectives, contents.tracks) == (len(shown), 1)
-    found = page.collective_rows(dataset.connection.table("explored_collectives")).fetchall()
+    found = page.collective_rows(dataset.provide("").table("explored_collectives")).fetchall()
     kinds = {row[1:4:2] for row in shown}
     assert [(position, kind) for _, position, kind, *_ in found] == sorted(kinds)
     assert sum(times for _, _, _, times, *_ in found) == len(shown)
 
 
-def test_runs_are_drawn_beside_each_other_and_hosts_of_one_run_are_added(made: Made) -> None:
-    def marks(*runs: str) -> list[tuple[str, str]]:
-        chart = next(plots(page.spec(made(*runs)[1])))
-        return [(mark["mark"], "y" if "y" in mark else "y2") for mark in chart["plot"] if "mark" in mark]
+def test_a_line_is_the_rate_of_its_series_and_falls_to_0_where_it_pauses(made: Made) -> None:
+    dataset, _ = made(ONE, TWO)
+    sums = "SELECT series, since_start_s, sum(gbit_per_s) AS rate FROM explored_lines GROUP BY ALL"
+    sums = f"SELECT *, lead(since_start_s) OVER (PARTITION BY series ORDER BY since_start_s) AS next_s FROM ({sums})"
+    drawn = rows(
+        dataset, f"SELECT series, sum(rate * (next_s - since_start_s)) / 8e-9 FROM ({sums}) GROUP BY 1 ORDER BY 1"
+    )
+    sent = rows(dataset, "SELECT series, sum(wire_bytes) FROM explored_windows GROUP BY 1 ORDER BY 1")
+    assert [name for name, _ in drawn] == [TWO, ONE]
+    assert [area for _, area in drawn] == pytest.approx([total for _, total in sent])  # the area below a step is bytes
+    line = next(plots(page.spec(made(ONE, TWO)[1])))["plot"][0]
+    assert (line["mark"], line["z"], line["curve"]) == ("lineY", "series", "step-after")
 
-    assert marks(ONE) == [("rectY", "y")]  # Mosaic adds what has the same x
-    assert marks(ONE, TWO) == [("rectY", "y2"), ("ruleY", "y")]
+
+def test_a_zoom_has_shorter_windows_of_its_time(sample_dataset: Dataset) -> None:
+    with ddnn_traces.open(sample_dataset.path, [ONE]) as dataset:
+        whole = page.make(dataset)
+    begin_s, end_s = whole.end_s * 0.95, whole.end_s * 0.97
+    with ddnn_traces.open(sample_dataset.path, [ONE]) as dataset:
+        part = page.make(dataset, (begin_s, end_s))
+        ((first, last),) = rows(dataset, "SELECT min(since_start_s), max(since_start_s) FROM explored_windows")
+        assert begin_s <= first <= last < end_s
+        assert part.window_ms < whole.window_ms and 0 < part.steps < whole.steps
+        ((outside,),) = rows(dataset, f"SELECT count(*) FROM explored_steps WHERE until_s <= {begin_s}")
+        assert outside == 0
+
+
+def test_the_command_for_packets_names_each_connection_of_the_chosen_flows(made: Made) -> None:
+    dataset, _ = made(ONE)
+    windows = dataset.provide("").table("explored_windows")
+    ((flow,),) = rows(dataset, "SELECT flow FROM explored_windows GROUP BY 1 ORDER BY sum(wire_bytes) DESC, 1 LIMIT 1")
+    (command,) = page.packets_commands(windows.filter(f"flow = '{flow}'"), "my data")
+    ids = rows(dataset, f"SELECT connection_id FROM explored_connections WHERE flow = '{flow}' ORDER BY 1")
+    flows = " ".join(f"--flow {number}" for (number,) in ids)
+    assert command == f"ddnn-traces packets 'my data' --run {ONE} {flows} --out chosen-1.pcapng"
+    assert page.packets_commands(windows.filter("false"), "d") == []
+
+
+@pytest.mark.parametrize(
+    ("selection", "span"), [(None, None), ({"value": None}, None), ({"value": [1, 2.5]}, (1.0, 2.5))]
+)
+def test_a_brush_is_a_range(selection: Any, span: tuple[float, float] | None) -> None:
+    assert page.brushed(selection) == span
+
+
+def test_narrow_charts_fit_a_phone(made: Made) -> None:
+    charts = list(plots(page.spec(made(ONE)[1], is_narrow=True)))
+    assert [chart["width"] for chart in charts] == [360] * 5
+    assert max(chart["width"] for chart in plots(page.spec(made(ONE)[1]))) > 1000
 
 
 @pytest.mark.long
@@ -111,10 +153,10 @@ def test_the_connection_touches_no_file_afterwards(made: Made, tmp_path: Path) -
         "INSTALL httpfs",
     ):
         with pytest.raises(duckdb.Error):
-            dataset.connection.execute(statement)
+            dataset.provide("").execute(statement)
     assert list(tmp_path.iterdir()) == []
     # what Mosaic does in memory
-    dataset.connection.execute(
+    dataset.provide("").execute(
         "CREATE SCHEMA mosaic; CREATE TABLE mosaic.sums AS SELECT count(*) FROM explored_windows"
     )
 

@@ -14,7 +14,7 @@ from http.cookiejar import CookieJar
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from endless_run import ENDLESS_RUN, SHORT_RUN, endless_dataset
@@ -271,7 +271,7 @@ def test_the_page_shows_the_dataset_filters_and_asks_no_other_host(
         flows = first_value(one, "SELECT count(DISTINCT flow) FROM flow_names")
         browser.open(server.page.as_uri(), f"http://{server.origin}/")
         drawn = f"{count('cell')} === {pairs} && {count('dot')} === {steps} && {count('bar')} === {min(flows, 20)}"
-        browser.wait(f"{drawn} && {count('rect')} > 0")
+        browser.wait(f"{drawn} && {count('line')} > 0")
 
         # a brush over the first half of the time: fewer steps
         box = browser.evaluate("all('.interval-x .overlay')[0].getBoundingClientRect().toJSON()")
@@ -310,6 +310,25 @@ def test_the_page_shows_the_dataset_filters_and_asks_no_other_host(
     assert asked_by_server != []
     assert [line for line in asked_by_server if not re.search(r"127\.0\.0\.1|localhost|::1", line)] == []
     assert contents(explored) == before
+
+
+@pytest.mark.long
+def test_a_zoom_and_the_runs_are_in_the_address_and_outlast_a_reload(server: Server, tmp_path: Path) -> None:
+    button = "all('button').find((button) => button.textContent.includes('{}'))"
+    with Browser(tmp_path / "browser") as browser:
+        browser.open(f"{server.url}&run={SECOND}&topology=ring", f"http://{server.origin}/")
+        browser.wait(f"{count('line')} > 0 && {count('cell')} > 0")
+        box = browser.evaluate("all('.interval-x .overlay')[0].getBoundingClientRect().toJSON()")
+        y = box["y"] + box["height"] / 2
+        browser.drag(*((box["x"] + box["width"] * part, y) for part in (0.85, 0.9, 0.95)))
+        browser.wait("all('.interval-x .selection').some((one) => one.getBoundingClientRect().width > 50)")
+        browser.wait(f"({button.format('Zoom in')}.click(), location.search.includes('from='))")
+        for _ in range(2):
+            browser.wait(f"{button.format('Show all')} !== undefined && {count('line')} > 0")
+            found = parse_qs(browser.evaluate("location.search.slice(1)"))
+            assert (json.loads(found["runs"][0]), found["topology"]) == ([SECOND], ["ring"])
+            assert 0 < float(found["from"][0]) < float(found["to"][0])
+            browser.open(browser.evaluate("location.href"), f"http://{server.origin}/")
 
 
 def test_tables_that_are_made_without_end_end_at_the_next_choice(tmp_path: Path) -> None:
