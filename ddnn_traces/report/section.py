@@ -132,6 +132,10 @@ class Results:
         return note if self.synthetic else ""
 
 
+#: Runs that a command of a figure names.
+_EXPLORED = 3
+
+
 @dataclass(frozen=True)
 class Figure:
     """A chart as a Vega-Lite specification; `name` is also the name of its files.
@@ -162,6 +166,14 @@ class Figure:
         """The figure of the lead's or the first panel alone, where each is of a run; else, or where it is one, this."""
         (run, spec), *others = sorted(self.panels, key=lambda panel: panel[0] != self.lead)
         return replace(self, spec=spec) if run is not None and others else self
+
+    @property
+    def explore(self) -> str:
+        """The command that opens the runs that are drawn first in the explorer, _EXPLORED of them at most."""
+        panel_runs = [run for run in self._panel_runs if run is not None] if self.noun == "run" else []
+        drawn = [self.lead] if self.lead else self.first or panel_runs
+        chosen = (word for run in drawn[:_EXPLORED] for word in ("--run", run))
+        return shlex.join(["ddnn-traces", "explore", "DATASET", *chosen])
 
     def drawn(self) -> dict[str, bytes]:
         """The chart's files, by suffix."""

@@ -231,6 +231,14 @@ def commands(path: Path) -> list[tuple[str, dict[str, str], str]]:
     return found
 
 
+def test_every_figure_leads_to_the_explorer(written: Path, dataset: Dataset) -> None:
+    text = written.read_text(encoding="utf-8")
+    found = re.findall(r"<figure .*?<code>(ddnn-traces explore [^<]*)</code>.*?</figure>", text, re.DOTALL)
+    assert len(found) == len(Page(written).specs)
+    named = {word for command in found for word in shlex.split(html.unescape(command))[3:]} - {"--run"}
+    assert named and named <= set(dataset.run_ids)
+
+
 def test_every_figure_and_table_has_its_command_and_sql(written: Path) -> None:
     page = Page(written)
     for name, params, anchor in commands(written):
