@@ -9,9 +9,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from ddnn_traces.explore.answers import Asked
 from ddnn_traces.report.explorer import FACETS
+
+#: Of the runs in an address; servers of WebSockets take 8 kB of it in all.
+_MOST_LETTERS = 4000
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,11 @@ class Address:
 
     def keep_runs(self, runs: Sequence[str]) -> State:
         """Change the chosen runs. marimo's page tells one value of each key, so they are one list."""
-        return self.keep(run=None, runs=json.dumps(list(runs), ensure_ascii=False))
+        text = json.dumps(list(runs), ensure_ascii=False)
+        if len(quote(text)) > _MOST_LETTERS:  # their places among all runs
+            place = {run["run_id"]: number for number, run in enumerate(self._known)}
+            text = json.dumps([place[run] for run in runs], separators=(",", ":"))
+        return self.keep(run=None, runs=text)
 
     def keep_zoom(self, zoom: tuple[float, float] | None) -> State:
         """Change the time that is shown."""
@@ -61,16 +69,18 @@ def read(address: Mapping[str, str | Sequence[str]], known: Sequence[Mapping[str
     known: the settings of each run (explorer.settings).
     """
     facets = {name: values[0] for name in FACETS if (values := _listed(address, name))}
-    there = {run["run_id"] for run in known}
-    runs = tuple(run for run in _runs(address) if run in there) or tuple(fitting(known, facets)[:1])
+    there = [str(run["run_id"]) for run in known]
+    places = {place: run for run, *both in zip(there, there, range(len(there)), strict=True) for place in both}
+    asked = dict.fromkeys(places[run] for run in _runs(address) if run in places)
+    runs = tuple(asked) or tuple(fitting(known, facets)[:1])
     return State(Asked(runs, _zoom(address)), facets, bool(_listed(address, "narrow")))
 
 
-def _runs(address: Mapping[str, str | Sequence[str]]) -> list[str]:
-    """Of runs, a list in JSON, or of run, which is one name."""
+def _runs(address: Mapping[str, str | Sequence[str]]) -> list[str | int]:
+    """Of runs, names or places as a list in JSON, or of run, which is one name."""
     with contextlib.suppress(ValueError, IndexError, TypeError):
-        return list(dict.fromkeys(map(str, json.loads(_listed(address, "runs")[0]))))
-    return _listed(address, "run")
+        return [run for run in json.loads(_listed(address, "runs")[0]) if isinstance(run, str | int)]
+    return [*_listed(address, "run")]
 
 
 def _listed(address: Mapping[str, str | Sequence[str]], name: str) -> list[str]:

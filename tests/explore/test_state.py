@@ -34,6 +34,7 @@ class Parameters(dict[str, str]):
         ({"run": "b"}, Asked(("b",))),
         ({"runs": '["c", "a", "c", "gone"]', "run": "b"}, Asked(("c", "a"))),
         ({"runs": "[1"}, Asked(("a",))),
+        ({"runs": "[2,0,9,-1,{}]"}, Asked(("c", "a"))),
         ({"runs": "[]", "topology": "tree"}, Asked(("b",))),
         ({"topology": "mesh"}, Asked()),
         ({"run": "b", "from": "1.5", "to": "2"}, Asked(("b",), (1.5, 2.0))),
@@ -64,4 +65,8 @@ def test_what_is_kept_is_read_again() -> None:
     assert parameters.keys() == {"runs", "from", "to", "topology", "narrow"}
     again = state.Address(Parameters(parameters), KNOWN).state()
     assert again == address.state() and again.is_narrow
+    many = [{**KNOWN[0], "run_id": f"run of a long name {number}"} for number in range(300)]
+    address_of_many = state.Address(long := Parameters(), many)
+    names = [run["run_id"] for run in many[50:]]
+    assert address_of_many.keep_runs(names).asked == Asked(tuple(names)) and len(long["runs"]) < 1000
     assert address.keep_zoom(None).asked.zoom is None and address.keep(topology=None).facets == {}
