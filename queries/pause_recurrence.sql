@@ -161,7 +161,7 @@ WITH thresholds AS (
     LEFT JOIN harmonics AS h USING (unit, bin)
     CROSS JOIN thresholds
     WHERE r.recurrence >= nearly_best * best AND (NOT is_twice_in_excerpt OR h.recurrence >= double_recurrence * r.recurrence)
-    QUALIFY row_number() OVER (PARTITION BY unit ORDER BY lag_bytes, r.recurrence DESC) = 1
+    QUALIFY row_number() OVER (PARTITION BY unit ORDER BY lag_bytes, r.recurrence DESC, bin) = 1
 ), parts AS (  -- pairs that are the clearest payload or a fraction of it from each other
     SELECT unit, part, earlier, later, idle_ns
     FROM pairs

@@ -140,7 +140,7 @@ WITH thresholds AS (
     CROSS JOIN range(1, most_parts + 1) AS numbers(part)
     WHERE part <= parts
     QUALIFY row_number() OVER (PARTITION BY unit, stretch, flow_id, part
-                               ORDER BY is_near DESC, CASE WHEN is_near THEN coalesce(idle_ns, 9e18) ELSE 0 END DESC, distance) = 1
+                               ORDER BY is_near DESC, CASE WHEN is_near THEN coalesce(idle_ns, 9e18) ELSE 0 END DESC, distance, sent_ns) = 1
 ), part_ends AS (
     SELECT unit, stretch, part, max(sent_ns) AS end_ns, sum(sent_bytes) AS sent_bytes
     FROM flow_ends
