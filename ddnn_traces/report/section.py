@@ -38,7 +38,7 @@ LINES_AT_FIRST = 16
 FILE_PANELS = 12
 PNG_SCALE = 2
 _GROUPED = (
-    "A row is a setting, with its number of runs: bars are means over them (of phases medians), points are runs. "
+    "A row is a setting, with its number of runs, which are its points. "
     f"Where you choose up to {NAMED_ROWS} runs by their names, a row is a run."
 )
 NO_JOB = (

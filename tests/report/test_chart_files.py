@@ -93,7 +93,7 @@ def test_a_file_has_the_runs_that_a_page_draws_later(dataset: Dataset, monkeypat
 def test_runs_of_a_setting_share_a_row_where_there_are_many(
     dataset: Dataset, monkeypatch: pytest.MonkeyPatch, query: str, of_a_row: list[str]
 ) -> None:
-    """A bar is the mean, a point each run, and the row says how many there are."""
+    """A bar is the mean, a point each run; the row says how many there are."""
     rows = dataset.query("figure_runs").with_columns(setting=pl.lit("some & all"))
     settings = dict(rows.select("run_id", "setting").iter_rows())
     monkeypatch.setattr(Results, "settings", settings)

@@ -290,7 +290,8 @@ def phases(section: Section, frame: pl.DataFrame) -> None:
     caption = (
         "Workers send to servers in aggregation, servers to workers in distribution. The mark in the chart of "
         "time is the time still to send when the phase's computation has ended (at most, where it is measured by the "
-        "wire or estimated), the mark in the chart of volume a model for each worker."
+        "wire or estimated), the mark in the chart of volume a model for each worker. Of several runs in a row "
+        "bars and marks are medians."
     )
     section.figure(farhat.parameter_server_phases, timed, caption, has_rows=True, parts=[section.part(timed, frame)])
     columns = [

@@ -34,7 +34,7 @@ def positions(section: Section, frame: pl.DataFrame) -> None:
     )
     caption = (
         "Before the first step, during training and after the last step, by the log of the worker at which a "
-        "packet was captured."
+        "packet was captured. Of several runs in a row bars are means, points where training starts."
     )
     section.figure(farhat.position_volume, frame, caption, has_rows=True)
 

@@ -105,7 +105,8 @@ def flow_counts(section: Section, frame: pl.DataFrame) -> None:
     caption = (
         "Flows are directed five-tuples, so a TCP connection is two. Large flows are the fewest that carry 99% "
         "of the run's bytes on the wire, except that an acknowledgement flow among them is counted as such: it goes "
-        "back along a large flow with nearly no payload. Side flows are all others."
+        "back along a large flow with nearly no payload. Side flows are all others. Of several runs in a "
+        "row bars are means."
     )
     section.figure(zerwas.flow_counts, frame, caption, has_rows=True, parts=[section.part(frame, all_runs)])
 
@@ -122,7 +123,7 @@ def flow_classes(section: Section, frame: pl.DataFrame) -> None:
     )
     caption = (
         "Classes are separated at the two widest gaps of a run's flow sizes; a bar extends from the smallest "
-        "flow of a class to its largest."
+        "flow of a class to its largest, of all runs of a row."
     )
     section.figure(farhat.flow_classes, frame, caption, has_rows=True)
 
