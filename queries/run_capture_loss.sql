@@ -6,14 +6,14 @@
 -- param: most_percent_lost DOUBLE = 0.1; a run is flagged beyond this percentage
 -- column: run_id from flows
 -- column: missed_bytes bytes; bytes of TCP flows that were sent, as their numbers prove, and not captured (flows.missed_bytes); null where no flow's are known
--- column: unacknowledged_missed_bytes bytes; part of them that the network may have lost
+-- column: unacknowledged_missed_bytes from capture_loss
 -- column: lost_bytes bytes; missed_bytes - unacknowledged_missed_bytes: what only the capture can have lost
 -- column: followed_bytes bytes; different payload bytes captured of the flows whose missed_bytes are known
 -- column: percent_lost percent; lost_bytes of what they and followed_bytes add up to
 -- column: flows flows; TCP flows with lost bytes
 -- column: dropped_packets packets; packets that the captures' own counters say were dropped, or were cut from a file (capture_loss); null without a counter
 -- column: percent_dropped percent; dropped_packets of what they and the records of the captures with counters add up to
--- column: flagged; whether percent_lost or percent_dropped is beyond most_percent_lost; null where both are null
+-- column: flagged from capture_loss
 -- Zeek's capture_loss.log has the percentage of acknowledgements of data that was not captured (its
 -- scripts/policy/misc/capture-loss.zeek). Bytes are counted here, which do not depend on how many segments an
 -- acknowledgement covers.

@@ -2,6 +2,7 @@
 -- subject: volume
 -- row: a run
 -- inputs: step_cable_volume, spilled_payload, run_attributes, step_synchrony
+-- optional: step_synchrony
 -- param: response VARCHAR = cable; bytes that are counted: on the cable (cable), as captured (wire), or payload
 -- figure: zerwas section VI, the data of equation (1)
 -- column: run_id

@@ -141,7 +141,8 @@ class TermVerdict:
 
     significant: by the joint F-test; None where no test is possible, and where the conclusion is not established.
     together: the terms that are significant with it, where the rows do not tell which of them is; empty elsewhere.
-    depends_on: attributes that the formula lacks, and with one of which the conclusion changes (Refit).
+    depends_on: attributes that the formula lacks, and with one of which the conclusion changes (Refit). effect: of a
+    number that is significant, what goes with 1 more of it, in words.
     """
 
     term: str
@@ -150,6 +151,7 @@ class TermVerdict:
     sentence: str
     depends_on: tuple[str, ...] = ()
     together: tuple[str, ...] = ()
+    effect: str = ""
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ def drivers(regression: Regression) -> str:
     for verdict in regression.verdicts:
         name, tested = _plain(verdict.term), tests.get(verdict.term)
         if regression.size_column and regression.size_column in verdict.term and verdict.significant:
-            size = verdict.sentence.partition(": ")[2].partition(";")[0]
+            size = verdict.effect
         elif verdict.significant is not None:
             said[verdict.significant].append(f"{name} ({tested})" if tested else name)
         else:

@@ -138,7 +138,8 @@ class _Judged:
                 if self.test.untested and self.test.p_value is not None
                 else f"determined by {single}"
             )
-        return TermVerdict(self.term.name, True, significant, "; ".join(sentences), self.depends_on)
+        effect = self._effect if significant and not self.term.categorical else ""
+        return TermVerdict(self.term.name, True, significant, "; ".join(sentences), self.depends_on, effect=effect)
 
     def _not_established(self) -> str:
         """The attributes on which the conclusion depends, and the number that the fit without them has."""
@@ -184,26 +185,36 @@ class _Judged:
         return f"{result}{against}: {self._labels}{rest}{limits}"
 
     def _slope(self) -> str:
-        name, slope, left = self.term.name, self.own[0], self.design.formula.left
+        if self.own[0].ci_low is None:
+            return f"{self._effect}; {self.untested}"
+        joint = "" if self._is_plain else f" at alpha = {ALPHA}{self._joint}"
+        return f"significant{joint}: {self._effect}"
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether no other term has the same column; model size may have several."""
         columns = set(self.term.variables)
-        # model size may have several
-        slopes = sum(not columns.isdisjoint(term.variables) for term in self.design.terms)
-        is_plain = name in SIZES and left in VOLUMES and slopes == 1
-        sign = -1 if is_plain and slope.estimate < 0 else 1
+        return sum(not columns.isdisjoint(term.variables) for term in self.design.terms) == 1
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether it is a size that a volume grows with, both in bytes."""
+        return self.term.name in SIZES and self.design.formula.left in VOLUMES and self._is_alone
+
+    @property
+    def _effect(self) -> str:
+        """What goes with 1 more of a number, with its interval."""
+        name, slope, left = self.term.name, self.own[0], self.design.formula.left
+        sign = -1 if self._is_plain and slope.estimate < 0 else 1
         bounds = sorted(sign * bound for bound in (slope.ci_low, slope.ci_high) if bound is not None)
         number = digits(sign * slope.estimate, 4)
         interval = f" [{digits(bounds[0], 4)}, {digits(bounds[1], 4)}]" if bounds else ""
-        if is_plain:
+        if self._is_plain:
             more = "more" if sign > 0 else "less"
-            start = "significant"
-            change = f"an increase of 1 MB in model size goes with {number} MB{interval} {more} {VOLUMES[left]}"
-        elif left in _LOGARITHMS and name in _LOG_SIZES and slopes == 1:
-            start = f"significant at alpha = {ALPHA}{self._joint}"
-            change = f"volume grows as the model's size to the power of {number}{interval}"
-        else:
-            start = f"significant at alpha = {ALPHA}{self._joint}"
-            change = f"{number}{interval} of {left} for each 1 of {name}"
-        return f"{start}: {change}" if bounds else f"{change}; {self.untested}"
+            return f"an increase of 1 MB in model size goes with {number} MB{interval} {more} {VOLUMES[left]}"
+        if left in _LOGARITHMS and name in _LOG_SIZES and self._is_alone:
+            return f"volume grows as the model's size to the power of {number}{interval}"
+        return f"{number}{interval} of {left} for each 1 of {name}"
 
     @property
     def _separate(self) -> list[Coefficient]:

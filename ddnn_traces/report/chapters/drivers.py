@@ -47,13 +47,13 @@ chapter = Chapter("drivers", "What drives volume and time")
 def step_volume(section: Section, frame: pl.DataFrame) -> None:
     fit = section.results.fit
     shown = volumes(section, frame)
-    ratio = span(shown["step_bytes"] / shown["size_bytes"])
+    ratio = span(shown["step_bytes"] / shown["size_bytes"], times)
     slope = "".join(
         f"; {verdict.sentence.removeprefix('significant: ')}"
         for verdict in fit.verdicts
         if fit.size_column in (verdict.term, verdict.term.removeprefix("np.log(").removesuffix(")"))
     )
-    section.headline = f"A step transmits {ratio} times the model's size{slope}. {fit.synthetic or ''}".rstrip()
+    section.headline = f"A step transmits {ratio} the model's size{slope}. {fit.synthetic or ''}".rstrip()
     caption = (
         "Mean volume of a training step against model size. A mark is the runs of a framework whose collectives send "
         "the same by law; the number beside marks is that of the runs there; black: fitted; dashed: payload by law."
