@@ -47,6 +47,7 @@ def test_set_gives_every_key_as_toml_has_it() -> None:
         run("--set", "compute_factors=[1, 2, 3]")
 
 
+@pytest.mark.long
 def test_a_key_that_one_of_several_jobs_uses_is_a_default_of_all(tmp_path: Path) -> None:
     text = "seed = 7\niterations = 3\nlayers = 20\nmodel_bytes = 900_000\n"
     text += "[[jobs]]\n[[jobs]]\ncompute_jitter = 0.1\nfirst_host = 2\n"
@@ -83,6 +84,7 @@ def test_jobs_that_share_links_are_runs_of_one_dataset(tmp_path: Path) -> None:
     assert shared == (3, 6) and kinds == [""]
 
 
+@pytest.mark.long
 def test_a_measured_run_on_another_network() -> None:
     name = next(
         path.name for path in sorted((MEASURED.parent / "captures").glob("torchp2p-mlp1-sgd-32-gloo-10ms-ps-n1*"))

@@ -121,6 +121,7 @@ def test_a_dataset_is_closed_though_a_thread_asks_it(small: Dataset) -> None:
     assert ended
 
 
+@pytest.mark.long
 def test_what_a_query_spills_is_not_in_the_users_folder_and_goes(
     small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

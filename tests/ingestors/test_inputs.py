@@ -494,6 +494,7 @@ def test_every_query_of_an_older_dataset_runs(older: Path) -> None:
             dataset.query(name, **dict.fromkeys(query.needs, "one"))
 
 
+@pytest.mark.long
 @pytest.mark.views
 def test_older_dataset_in_duckdb_alone(older: Path) -> None:
     file = duckdb_file.write(older)

@@ -255,6 +255,7 @@ def assert_rooted_at_the_first_rank(dataset: Dataset, runs: int) -> None:
     assert rows.drop_nulls("root_ip").height == runs
 
 
+@pytest.mark.long
 def test_root_of_released_trees() -> None:
     with ddnn_traces.open(DATA / "dataset", read_only=True) as dataset:
         assert_rooted_at_the_first_rank(dataset, 8)
@@ -269,6 +270,7 @@ def test_root_of_trees_of_the_sample(tmp_path: Path) -> None:
         assert_rooted_at_the_first_rank(dataset, 12)
 
 
+@pytest.mark.long
 def test_one_worker_and_one_server_have_no_topology() -> None:
     with ddnn_traces.open(DATA / "dataset", read_only=True) as dataset:
         pairs = dataset.query("topology").filter(pl.col("hosts") == 2)

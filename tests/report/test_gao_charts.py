@@ -73,6 +73,7 @@ def texts(path: Path) -> list[str]:
     return re.findall(r"<text[^>]*>([^<]+)</text>", path.read_text(encoding="utf-8"))
 
 
+@pytest.mark.long
 def test_a_sweep_over_the_thesis_s_axes_has_its_figures(folder: Path, written: list[Path]) -> None:
     by_name = {path.stem: path for path in written}
     assert set(by_name) == {
@@ -103,6 +104,7 @@ def test_a_sweep_in_which_nothing_was_simulated_has_no_figure(tmp_path: Path) ->
     assert gao.write(tmp_path, ["workers"]) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lacking", mostly_long(["flows", "iterations", "large"], "iterations"))
 def test_what_was_not_measured_is_left_out(lacking: str, folder: Path, tmp_path: Path) -> None:
     """A rate of 0, cells that stopped before an iteration ended, a run too short for large flows."""

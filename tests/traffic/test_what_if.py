@@ -117,6 +117,7 @@ def test_added_delay_counts_in_each_round() -> None:
     assert changed["step_ms"] >= 327.6 + 4 * 8
 
 
+@pytest.mark.long
 def test_measured_runs_are_above_their_floor(facts: list[Facts]) -> None:
     """But one: pair averaging has no barrier, and the slowest worker's computation is not that of the mean step."""
     below = [f.run_id for f in facts if f.step_ms < 0.98 * f.floor_ms]
@@ -172,6 +173,7 @@ def test_intervals_are_of_other_errors() -> None:
     assert what_if_score.quantile(errors) == pytest.approx(2.718281828**0.18)
 
 
+@pytest.mark.long
 def test_what_is_predicted_of_measured_runs(facts: list[Facts]) -> None:
     """docs/what_if_score.md has the table. Two runs of one condition differ by more than the median error."""
     rows = what_if_score.score(facts)
@@ -237,6 +239,7 @@ def test_another_model_and_batch() -> None:
     assert changed(STAR, cores=8, workers=8)["computation_ms"] == pytest.approx(40)
 
 
+@pytest.mark.long
 def test_workers_that_share_cores_compute_longer(facts: list[Facts]) -> None:
     """Three workers of resnet_like on the testbed's two cores: 1.5 times as long by the term, 1.6 measured."""
     times = {
