@@ -138,7 +138,8 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
     with open_dataset(dataset, runs) as opened:
         found = opened.query("verdicts")
         jobs = opened.query("jobs")
-        unseen = [run for run in opened.run_ids if run not in set(jobs["run_id"])]
+        seen = set(jobs["run_id"])
+        unseen = [run for run in opened.run_ids if run not in seen]
         uncaptured = Counter(opened.query("uncaptured_hosts")["run_id"]) if unseen else Counter()
     for run_id, job, rank, confidence, sentence in found.select(
         "run_id", "job", "rank", "confidence", "sentence"

@@ -64,7 +64,7 @@ class Address:
 
 
 def read(address: Mapping[str, str | Sequence[str]], known: Sequence[Mapping[str, Any]]) -> State:
-    """The state in the query of an address; what it does not say, or says of no run, is as at the beginning.
+    """The state in the query of an address; what it does not say, or says of no run, is as at the start.
 
     known: the settings of each run (explorer.settings).
     """

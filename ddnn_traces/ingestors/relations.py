@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -53,8 +54,11 @@ def unrelated(run: RunInput, metadata: RunMetadata, files: Sequence[CaptureFacts
         return
     parts = [found for file in files if (found := _part(file.capture_id, run.folder, [file]))]
     for apart, what in (
-        (_groups(parts, _by_host), "without a host in common"),
-        (_groups(parts, _by_connection, _at_one_time), "one after the other, without a connection in common"),
+        (_groups(parts, attrgetter("hosts")), "without a host in common"),
+        (
+            _groups(parts, attrgetter("connections"), _at_one_time),
+            "one after the other, without a connection in common",
+        ),
     ):
         if len(apart) > 1:
             names = listed([group[0].run_id for group in apart], _LISTED)
@@ -98,35 +102,18 @@ def _part(name: str, folder: Path, files: Sequence[CaptureFacts]) -> Part | None
     if not first or not last:
         return None
     connections = frozenset(
-        (min(ends), max(ends))
-        for file in files
-        for ends in zip(
-            *(
-                zip(
-                    file.flows[f"{end}_ip"].to_pylist(),
-                    file.flows[f"{end}_port"].fill_null(-1).to_pylist(),
-                    strict=True,
-                )
-                for end in ("src", "dst")
-            ),
-            strict=True,
-        )
+        (min(ends), max(ends)) for file in files for ends in zip(_ends(file, "src"), _ends(file, "dst"), strict=True)
     )
     return Part(name, folder, min(first), max(last), connections)
 
 
+def _ends(file: CaptureFacts, side: str) -> Iterator[_End]:
+    """The end of each flow that sends (src) or receives (dst)."""
+    hosts, ports = file.flows[f"{side}_ip"], file.flows[f"{side}_port"].fill_null(-1)
+    return zip(hosts.to_pylist(), ports.to_pylist(), strict=True)
+
+
 # --- groups of parts that have something in common
-
-
-_Keys = Callable[[Part], Iterable[Hashable]]
-
-
-def _by_host(part: Part) -> Iterable[Hashable]:
-    return part.hosts
-
-
-def _by_connection(part: Part) -> Iterable[Hashable]:
-    return part.connections
 
 
 def _at_one_time(earlier: Part, later: Part) -> bool:
@@ -135,7 +122,9 @@ def _at_one_time(earlier: Part, later: Part) -> bool:
 
 
 def _groups(
-    parts: Sequence[Part], keys: _Keys, related: Callable[[Part, Part], bool] = lambda _a, _b: False
+    parts: Sequence[Part],
+    keys: Callable[[Part], Iterable[Hashable]],
+    related: Callable[[Part, Part], bool] = lambda _a, _b: False,
 ) -> list[list[Part]]:
     """Parts that a common key links, directly or over others, or that are related to the one before in time."""
     toward = list(range(len(parts)))  # another part of the same group; itself: the one that stands for the group
@@ -165,7 +154,7 @@ def _standing(toward: list[int], place: int) -> int:
 
 def at_hosts(parts: Sequence[Part]) -> Iterator[str]:
     """A line for runs that saw the same connections at the same time, as captures at the hosts of one training do."""
-    for group in _groups(parts, _by_connection):
+    for group in _groups(parts, attrgetter("connections")):
         first, last = max(part.first_ns for part in group), min(part.last_ns for part in group)
         if len(group) > 1 and first < last:
             yield (

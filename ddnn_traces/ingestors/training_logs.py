@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, DecimalException
 from pathlib import Path
@@ -114,7 +114,8 @@ def read_logs(folder: Path, messages: Messages, host: str | None = None) -> list
 
     host: whose folder it is; then train_history.log is its log.
     """
-    paths = {path: m["worker"] for path in sorted(folder.iterdir()) if (m := _LOG_NAME.fullmatch(path.name))}
+    files = sorted(folder.iterdir())
+    paths = {path: m["worker"] for path in files if (m := _LOG_NAME.fullmatch(path.name))}
     first = host or _first_worker(folder)
     logs: dict[str, TrainingLog] = {}
     for path, worker in paths.items():
@@ -126,12 +127,12 @@ def read_logs(folder: Path, messages: Messages, host: str | None = None) -> list
             messages.warn(str(error))
         else:
             logs.setdefault(log.worker, log)
-    _warn_of_rows_without_log(folder, {worker or first for worker in paths.values()}, messages)
+    _warn_of_rows_without_log(files, {worker or first for worker in paths.values()}, messages)
     return sorted(logs.values(), key=lambda log: natural_order(log.worker))
 
 
-def _warn_of_rows_without_log(folder: Path, workers: set[str], messages: Messages) -> None:
-    for path in sorted(folder.iterdir()):
+def _warn_of_rows_without_log(files: Sequence[Path], workers: set[str], messages: Messages) -> None:
+    for path in files:
         if (m := _ROWS_NAME.fullmatch(path.name)) and m["worker"] not in workers:
             log = f"train_history-{m['worker']}.log"
             messages.warn(f"{path}: not read, since {log} is not beside it; add that log, or remove this file")

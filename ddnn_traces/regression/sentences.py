@@ -137,7 +137,7 @@ def drivers(regression: Regression) -> str:
     beyond = " beyond it" if by_law else ""  # what topology sends by its law is no term of that fit
     starts = {True: f"has an effect{beyond}", False: f"no effect{beyond} is seen of", None: "cannot be told"}
     said: dict[bool | None, list[str]] = {answer: [] for answer in starts}
-    untold: dict[str, list[str]] = {}
+    unknown: dict[str, list[str]] = {}
     size = ""
     for verdict in regression.verdicts:
         name, tested = _plain(verdict.term), tests.get(verdict.term)
@@ -146,15 +146,15 @@ def drivers(regression: Regression) -> str:
         elif verdict.significant is not None:
             said[verdict.significant].append(f"{name} ({tested})" if tested else name)
         else:
-            untold.setdefault(_why_untold(verdict), []).append(name)
-    said[None] = [f"{', '.join(names)} ({why})" for why, names in untold.items()]
+            unknown.setdefault(_why_unknown(verdict), []).append(name)
+    said[None] = [f"{', '.join(names)} ({why})" for why, names in unknown.items()]
     law = "topology and the number of workers act by the collective's law" if by_law else ""
     parts = [size, law, *(f"{starts[answer]}: {', '.join(names)}" for answer, names in said.items() if names)]
     text = "; ".join(part for part in parts if part)
     return f"{text[:1].upper()}{text[1:]} (ordinary least squares over {units(regression)})."
 
 
-def _why_untold(verdict: TermVerdict) -> str:
+def _why_unknown(verdict: TermVerdict) -> str:
     if verdict.depends_on:
         return f"it depends on whether {', '.join(verdict.depends_on)} counts"
     if verdict.together:

@@ -16,7 +16,7 @@ from ddnn_traces.text import counted, sql_literal
 def check_explorer(examined: Examined) -> Iterator[Finding]:
     """The bytes of each run are those of flow_windows; of this version the page is what it makes of the tables.
 
-    Scripts of another version are not judged: whoever opens the page runs them. Raises WrongError.
+    Scripts of another version are not checked: whoever opens the page runs them. Raises WrongError.
     """
     from ddnn_traces.report import explorer
 
