@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ddnn_traces.errors import UsageError, needs_extra
-from ddnn_traces.explore import guard
+from ddnn_traces.explore import answers, guard
 
 #: Environment variable that names the dataset to app.py: marimo gives its apps no arguments.
 DATASET = "DDNN_TRACES_DATASET"
@@ -49,6 +49,7 @@ def serve(
         import marimo
         import mosaic_widget  # noqa: F401
         import uvicorn
+        from starlette.staticfiles import StaticFiles
     token = secrets.token_urlsafe()
     os.environ[DATASET] = str(dataset.absolute()) if isinstance(dataset, Path) else dataset
     os.environ[RUNS] = json.dumps(list(runs))
@@ -60,13 +61,15 @@ def serve(
         page = guard.redirect(url, Path(folder))
         built: Any = app.build()
         built.router.lifespan_context = _ending_sessions
-        guarded = guard.Guard(built, token, lambda: page.unlink(missing_ok=True))
+        # its files may be links: some installers put them so
+        assets = StaticFiles(packages=[("marimo", "_static")], follow_symlink=True)
+        guarded = guard.Guard(built, assets, token, lambda: page.unlink(missing_ok=True))
         # the listener keeps who comes before the server runs
         tell(url if sys.stdout.isatty() else page.as_uri())
         if browser:  # some browsers return only when they are closed
             threading.Thread(target=webbrowser.open, args=[page.as_uri()], daemon=True).start()
         settings = uvicorn.Config(guarded, log_level="error", ws_ping_timeout=60, timeout_graceful_shutdown=1)
-        with contextlib.suppress(KeyboardInterrupt):
+        with contextlib.suppress(KeyboardInterrupt), answers.Preparation(dataset, runs):
             uvicorn.Server(settings).run(sockets=[listener])
 
 

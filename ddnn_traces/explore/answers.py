@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -190,6 +191,40 @@ class Choice:
         with self._lock:
             if limit is self._limit:
                 self._told(made)
+
+
+class Preparation:
+    """A context that makes the tables of the first run in a thread, while the browser starts.
+
+    The page then finds the modules loaded, and that run's jobs in the cache. What is not made at the end is ended: a
+    thread that is left in DuckDB would end the process with an error. runs: those to choose from, or patterns; empty:
+    all.
+    """
+
+    def __init__(self, where: str | Path, runs: Sequence[str]) -> None:
+        self._where, self._runs = where, runs
+        self._limit: Limit | None = None
+        self._has_ended = threading.Event()
+        self._thread = threading.Thread(target=self._make, name=type(self).__name__)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._has_ended.set()
+        if self._limit:
+            self._limit.end("the page ended")
+        self._thread.join()
+
+    def _make(self) -> None:
+        with contextlib.suppress(Exception):  # the page itself says what is wrong
+            with Dataset(self._where, list(self._runs) or None, read_only=True) as every:
+                first = every.run_ids[:1]
+            with Dataset(self._where, first) as one:
+                self._limit = limit = Limit(one.provide(""))
+                with limit:
+                    if not self._has_ended.is_set():
+                        contents.make(one)
 
 
 def _opened(where: str | Path, runs: Sequence[str]) -> Dataset:

@@ -137,3 +137,17 @@ def test_tables_that_are_made_have_a_limit_of_time(endless: Path) -> None:
     Choice(endless, told.put, limit_s=0.1).choose(answers.Asked((ENDLESS_RUN,)))
     made = told.get()
     assert (made.asked.runs, made.contents, made.error) == ((ENDLESS_RUN,), None, "ended: it took 0.1 s")
+
+
+@pytest.mark.parametrize("run", [ENDLESS_RUN, "nosuch"])
+def test_the_end_of_the_page_ends_what_is_prepared(endless: Path, run: str) -> None:
+    with answers.Preparation(endless, [run]):
+        pass
+    assert answers.Preparation.__name__ not in [thread.name for thread in threading.enumerate()]
+
+
+def test_the_first_run_is_prepared(endless: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: queue.Queue[list[str]] = queue.Queue()
+    monkeypatch.setattr(answers.contents, "make", lambda dataset: made.put(dataset.run_ids))
+    with answers.Preparation(endless, [SHORT_RUN]):
+        assert made.get() == [SHORT_RUN]

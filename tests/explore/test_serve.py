@@ -20,6 +20,7 @@ from ddnn_traces import explore
 from ddnn_traces.explore import guard
 from ddnn_traces.query.dataset import Dataset
 
+LIBRARIES = ("marimo", "mosaic_widget", "starlette.staticfiles", "uvicorn")
 RUN = "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2"
 
 
@@ -39,7 +40,7 @@ def test_bad_datasets_are_named_with_the_next_step(command: RunCommand, tmp_path
 def test_a_port_in_use_is_refused(
     command: RunCommand, sample_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("marimo", "mosaic_widget", "uvicorn"):
+    for name in LIBRARIES:
         monkeypatch.setitem(sys.modules, name, MagicMock())
     with socket.socket() as taken:
         taken.bind((explore.HOST, 0))
@@ -65,7 +66,7 @@ def test_without_the_extra_it_says_what_to_install(
 
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_a_terminal_alone_shows_the_token(is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("marimo", "mosaic_widget", "uvicorn"):
+    for name in LIBRARIES:
         monkeypatch.setitem(sys.modules, name, MagicMock())
     monkeypatch.setattr("sys.stdout", MagicMock(isatty=lambda: is_terminal))
     monkeypatch.setenv(explore.DATASET, "")
@@ -100,6 +101,9 @@ def test_who_may_ask(kind: str, origin: str | None, host: str, passes: bool) -> 
     async def server(scope: Any, receive: Any, send: Any) -> None:
         reached.append(scope["type"])
 
+    async def assets(scope: Any, receive: Any, send: Any) -> None:
+        reached.append("asset")
+
     async def send(message: Any) -> None:
         assert message["type"] == "websocket.close" or message.get("status", 403) == 403
 
@@ -108,5 +112,7 @@ def test_who_may_ask(kind: str, origin: str | None, host: str, passes: bool) -> 
 
     headers = [(b"host", host.encode())] + ([(b"origin", origin.encode())] if origin else [])
     scope = {"type": kind, "headers": headers, "query_string": b"", "path": "/"}
-    asyncio.run(guard.Guard(server, "token", lambda: None)(scope, receive, send))
-    assert reached == ([kind] if passes else [])
+    guarded = guard.Guard(server, assets, "token", lambda: None)
+    asyncio.run(guarded(scope, receive, send))
+    asyncio.run(guarded(scope | {"path": "/assets/index.js"}, receive, send))
+    assert reached == ([kind, "asset" if kind == "http" else kind] if passes else [])
