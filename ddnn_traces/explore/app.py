@@ -162,11 +162,15 @@ def _(address, linked, mo, page, set_zoom, zoom):
 @app.cell
 def _(contents, linked, mo):
     mo.stop(contents.is_empty)
-    without = (
-        "No training log came with these runs, so there is no chart of steps. "
-        "`ddnn-traces query DATASET inferred_steps` finds those that the traffic shows."
-    )
-    mo.vstack([linked, *([] if contents.steps else [mo.md(without)])])
+    without = []
+    if not contents.steps:
+        without.append(
+            "No training log came with these runs, so there is no chart of steps. "
+            "`ddnn-traces query DATASET inferred_steps` finds those that the traffic shows."
+        )
+    if len(contents.runs) > page.MOST_WITH_COLLECTIVES:
+        without.append(f"Choose at most {page.MOST_WITH_COLLECTIVES} runs for a chart of their collectives.")
+    mo.vstack([linked, *map(mo.md, without)])
     return
 
 

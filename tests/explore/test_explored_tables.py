@@ -57,6 +57,15 @@ def test_the_tables_hold_all_bytes_and_steps_of_the_runs(made: Made, sample_data
     assert contents.runs == contents.series == (TWO, ONE)  # a colour is a run
 
 
+def test_many_runs_have_no_chart_of_collectives(sample_dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "MOST_WITH_COLLECTIVES", 1)
+    for runs, has_some in (([ONE], True), ([ONE, TWO], False)):
+        with ddnn_traces.open(sample_dataset.path, runs) as dataset:
+            contents = page.make(dataset)
+        assert (contents.collectives > 0) == has_some
+        assert (page.collectives(contents) in page.spec(contents)["vconcat"]) == has_some
+
+
 def test_a_window_suits_the_longest_run(made: Made) -> None:
     dataset, contents = made(ONE, TWO)
     ((most, rate_is_right),) = rows(
