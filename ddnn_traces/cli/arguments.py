@@ -175,8 +175,13 @@ class RowsOutput:
     def emit(self, rows: pa.Table, answer: Sequence[str] = ()) -> None:
         """Print rows, or write them to stdout or into a file. answer: columns that a table shows in any case.
 
-        Raises UsageError.
+        A message says where there are none. Raises UsageError.
         """
+        self._write(rows, answer)
+        if rows.num_columns and not rows.num_rows:
+            say("no rows")
+
+    def _write(self, rows: pa.Table, answer: Sequence[str]) -> None:
         from ddnn_traces.cli import terminal
         from ddnn_traces.query import formats
 

@@ -148,6 +148,23 @@ def steps(total: int) -> Iterator[Callable[[str], None]]:
         )
 
 
+@contextlib.contextmanager
+def share(name: str) -> Iterator[Callable[[float], None]]:
+    """A bar of one long step, elsewhere as steps(); gives what is to be called with the share that is done, 0 to 1."""
+    if is_quiet() or not sys.stderr.isatty():
+
+        def tell(done: float) -> None:
+            _activity.doing = f"{done:.0%} of {name}"
+
+        yield tell
+        return
+    from rich.progress import Progress
+
+    with Progress(console=stderr(), transient=True) as progress:
+        task = progress.add_task(printable(name), total=1.0)
+        yield lambda done: progress.update(task, completed=done)
+
+
 class _Warnings(Messages):
     """Warnings alone."""
 

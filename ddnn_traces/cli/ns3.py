@@ -90,7 +90,10 @@ def run(
     if training_only and out is None:
         raise UsageError("--training-only: is for --out DATASET, which has the flows")
     given = given_keys(options, settings, ALL_KEYS)
-    rows = package.run(specification, given, out, pcap, pcap_hosts, compiler, debug_build, training_only, say, warn)
+    with lines.share("the simulation") as told:
+        rows = package.run(
+            specification, given, out, pcap, pcap_hosts, compiler, debug_build, training_only, say, warn, told
+        )
     output.emit(rows.select(column.name for column in rows if column.null_count() < len(rows)).to_arrow())
     sys.exit(1 if rows["ended"].eq(TIME_LIMIT).any() else 0)
 

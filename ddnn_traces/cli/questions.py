@@ -108,8 +108,6 @@ def query(
         for line in opened.missing(name):
             say(f"note: {printable(line)}")
         output.emit(rows, catalogue.find(name).answer)
-        if not rows.num_rows:
-            say("no rows")
 
 
 def _pools(query: Query) -> bool:

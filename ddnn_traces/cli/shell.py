@@ -166,8 +166,6 @@ class Shell:
         for one in statements:
             rows = self._dataset.sql_arrow(one)
             RowsOutput(output_format, self._out, self._limit, wide=False, ns=False).emit(rows)
-            if rows.num_columns and not rows.num_rows:
-                say("no rows")
             if self._out:
                 say(f"wrote {self._out}")
 

@@ -160,7 +160,7 @@ def _(address, linked, mo, page, set_zoom, zoom):
 
 
 @app.cell
-def _(contents, linked, mo):
+def _(contents, linked, mo, page):
     mo.stop(contents.is_empty)
     without = []
     if not contents.steps:

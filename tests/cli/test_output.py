@@ -9,8 +9,9 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -325,7 +326,16 @@ def test_tables_are_sorted_in_columns_and_apart_from_queries(
 # --- a command that takes long
 
 
-def test_a_command_in_the_background_says_what_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("context", "tell", "shown"),
+    [
+        (lambda: lines.steps(41), lambda told: told("The runs"), "1 of 41: The runs"),
+        (lambda: lines.share("the simulation"), lambda told: told(0.256), "26% of the simulation"),
+    ],
+)
+def test_a_command_in_the_background_says_what_it_does(
+    context: Callable[[], Any], tell: Callable[[Any], None], shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said: list[str] = []
     is_said = threading.Event()
 
@@ -334,11 +344,11 @@ def test_a_command_in_the_background_says_what_it_does(monkeypatch: pytest.Monke
         is_said.set()
 
     monkeypatch.setattr("click.echo", echo)
-    with lines.signs_of_life("ddnn-traces report", 0.001), lines.steps(41) as began:
-        began("The runs")
+    with lines.signs_of_life("ddnn-traces report", 0.001), context() as told:
+        tell(told)
         is_said.clear()
         assert is_said.wait(60)
-    assert re.fullmatch(r"ddnn-traces report: \d+ s, 1 of 41: The runs", said[-1])
+    assert re.fullmatch(rf"ddnn-traces report: \d+ s, {shown}", said[-1])
 
 
 # --- charts as text

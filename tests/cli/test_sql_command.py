@@ -22,6 +22,11 @@ def test_sql_from_standard_input(command: RunCommand, small: Dataset) -> None:
     assert done.stdout == b'"flows"\n6\n'
 
 
+def test_a_statement_without_rows_says_so(command: RunCommand, small: Dataset) -> None:
+    done = command("sql", small.path, "SELECT 1 AS one WHERE false; SELECT 2 AS two")
+    assert lines(done.stderr) == ["no rows"]
+
+
 def test_reader_that_has_had_enough(small: Dataset) -> None:
     call = [*COMMAND, "sql", str(small.path), "FROM range(1000000)", "--format", "csv"]
     with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 import shutil
-import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -156,9 +157,15 @@ def test_a_failure_of_ns3_is_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 ) -> None:  # fmt: skip
     _installed(monkeypatch, tmp_path, "RELEASE")
-    ended = subprocess.CompletedProcess([], code, "", said)
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: ended)
+    monkeypatch.setattr(process, "_run", lambda *_: (code, said))
     (tmp_path / "out").mkdir()
     with pytest.raises(kind) as caught:
         process.simulate(job({}), process.find("cppyy"), tmp_path / "out")
     assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_share_that_is_done_is_told_and_no_message() -> None:
+    told: list[float] = []
+    program = "import sys; print('done 0.25'); print('done'); print('done 1', flush=True); sys.exit('what(): ended')"
+    code, text = process._run([sys.executable, "-c", program], dict(os.environ), told.append)
+    assert (code, text, told) == (1, "what(): ended\ndone\n", [0.25, 1.0])

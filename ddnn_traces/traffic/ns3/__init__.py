@@ -37,12 +37,13 @@ def run(
     training_only: bool = False,
     say: Callable[[str], None] = lambda _: None,
     warn: Callable[[str], None] = lambda _: None,
+    told: Callable[[float], None] = lambda _: None,
 ) -> pl.DataFrame:
     """Simulate the job of a TOML file, with keys given beside it, which win; a row of its measures (results.summary).
 
     out: dataset to write the run into; training_only: without background flows and other jobs. pcap: folder for a run
     folder with a capture of each host's link, or of those of pcap_hosts, labels of hosts. compiler, debug: as of
-    engine.find. Raises UsageError and SimulationError.
+    process.find; told: of process.simulate. Raises UsageError and SimulationError.
     """
     values = (specification.read_file(path) if path else {}) | dict(given)
     wanted = job(values)
@@ -60,7 +61,7 @@ def run(
         folder.parent.mkdir(parents=True, exist_ok=True)  # found to be impossible now, and not after the simulation
     if out:
         check_free(out, wanted.run_id, replace=True)
-    result = simulate(wanted, chosen, folder, pcap_hosts)
+    result = simulate(wanted, chosen, folder, pcap_hosts, told)
     if folder:
         write_description(folder, ns3_results.CountedTraffic(result))
         say(f"wrote {folder}; next: ddnn-traces ingest {folder} --out DATASET")
@@ -88,16 +89,20 @@ def _numbers(run: Ns3Run, hosts: Sequence[str]) -> Sequence[int]:
 
 
 def simulate(
-    run: Ns3Run, chosen: process.Engine, pcap: Path | None = None, pcap_hosts: Sequence[str] = ()
+    run: Ns3Run,
+    chosen: process.Engine,
+    pcap: Path | None = None,
+    pcap_hosts: Sequence[str] = (),
+    told: Callable[[float], None] = lambda _: None,
 ) -> Ns3Result:
     """Simulate a run. pcap: new folder for captures, of the links of all hosts or of those of pcap_hosts.
 
-    Raises UsageError and SimulationError.
+    told: called once a second with the share that is done. Raises UsageError and SimulationError.
     """
     captured = [] if pcap is None else _numbers(run, pcap_hosts)
     with tempfile.TemporaryDirectory(prefix="ddnn-traces-ns3-") as folder:
         out = Path(folder)
-        summary = process.simulate(run, chosen, out, captured)
+        summary = process.simulate(run, chosen, out, captured, told)
         if pcap is not None:
             with whole_folder(pcap) as half_written:
                 for path in sorted(out.glob("*.pcap")):

@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,24 +115,48 @@ def _engine(include: Path, folder: Path, profile: str, compiler: str, standard: 
     return Engine(version, profile, include, tuple(libraries), compiler, standard)
 
 
-def simulate(run: Ns3Run, engine: Engine, out: Path, captured: Sequence[int] = ()) -> dict[str, Any]:
+def simulate(
+    run: Ns3Run,
+    engine: Engine,
+    out: Path,
+    captured: Sequence[int] = (),
+    told: Callable[[float], None] = lambda _: None,
+) -> dict[str, Any]:
     """Simulate a run, its results as files in `out`, an empty folder; return summary.json.
 
-    captured: hosts whose links are captured, there. Raises SimulationError where ns-3 fails.
+    captured: hosts whose links are captured, there. told: called once a second with the share that is done, 0 to 1.
+    Raises SimulationError where ns-3 fails.
     """
     command, scenario = prepared(run, engine, out, captured)
-    ended = subprocess.run(
-        [*command, str(scenario), str(out)],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        env=_environment(engine),
-        check=False,
-    )
-    if ended.returncode or not (out / SUMMARY).exists():
-        raise _failure(run, ended)
+    code, text = _run([*command, str(scenario), str(out)], _environment(engine), told)
+    if code or not (out / SUMMARY).exists():
+        raise _failure(run, code, text)
     found: dict[str, Any] = json.loads((out / SUMMARY).read_text(encoding="utf-8"))
     return found
+
+
+def _run(command: Sequence[str], environment: dict[str, str], told: Callable[[float], None]) -> tuple[int, str]:
+    """Its exit code, and what it said but the shares that are done."""
+    said = []
+    with (
+        tempfile.TemporaryFile("w+", errors="replace") as errors,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, errors="replace", env=environment
+        ) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                if done := re.fullmatch(r"done (\S+)\n", line):
+                    told(float(done[1]))
+                else:
+                    said.append(line)
+        except BaseException:
+            process.kill()
+            raise
+        code = process.wait()
+        errors.seek(0)
+        return code, errors.read() + "".join(said)
 
 
 def prepared(run: Ns3Run, engine: Engine, out: Path, captured: Sequence[int] = ()) -> tuple[list[str], Path]:
@@ -181,13 +205,12 @@ def _compile(engine: Engine, program: Path) -> None:
         raise SimulationError(f"g++ cannot compile the model, --compiler cppyy may: {_error_line(ended.stderr)}")
 
 
-def _failure(run: Ns3Run, ended: subprocess.CompletedProcess[str]) -> Exception:
-    text = ended.stderr + ended.stdout
+def _failure(run: Ns3Run, code: int, text: str) -> Exception:
     if missing := re.search(r"'(\w+)' file not found", text):
         return MissingExtra(
             f"the header <{missing.group(1)}> of C++ is missing, which ns-3 needs: apt-get install libstdc++-12-dev"
         )
-    how = f"signal {-ended.returncode}" if ended.returncode < 0 else f"code {ended.returncode}"
+    how = f"signal {-code}" if code < 0 else f"code {code}"
     return SimulationError(f"{run.run_id}: ns-3 ended with {how}: {_error_line(text)}")
 
 

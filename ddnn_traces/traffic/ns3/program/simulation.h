@@ -17,6 +17,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <iostream>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -54,18 +55,53 @@ SecondsSince(Clock::time_point begin)
     return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-/// Stop when the wall clock has passed the limit; looked at every simulated millisecond.
-inline void
-StopAt(double limit, Clock::time_point begin, bool* is_late)
+/// Looks at the wall clock every simulated millisecond: stops the run at its limit, and once a second tells on the
+/// standard output which share of the run is done.
+class Watch
 {
-    if (SecondsSince(begin) < limit)
+  public:
+    Watch(const Scenario& scenario, const Training& training)
+        : m_limit_s(std::stod(scenario.Word("time_limit_s"))),
+          m_end(scenario.Value("end_ns")),
+          m_training(training)
     {
-        Simulator::Schedule(MilliSeconds(1), &StopAt, limit, begin, is_late);
-        return;
+        Look();
     }
-    *is_late = true;
-    Simulator::Stop();
-}
+
+    bool IsLate() const
+    {
+        return m_is_late;
+    }
+
+    double Seconds() const
+    {
+        return SecondsSince(m_begin);
+    }
+
+  private:
+    void Look()
+    {
+        m_is_late = Seconds() >= m_limit_s;
+        if (m_is_late)
+        {
+            Simulator::Stop();
+            return;
+        }
+        if (SecondsSince(m_told) >= 1)
+        {
+            m_told = Clock::now();
+            std::cout << "done " << (m_end ? double(NowNs()) / m_end : m_training.ShareDone()) << std::endl;
+        }
+        Simulator::Schedule(MilliSeconds(1), &Watch::Look, this);
+    }
+
+    const double m_limit_s;
+    const Number m_end;
+    const Training& m_training;
+    const Clock::time_point m_begin = Clock::now();
+    Clock::time_point m_told = m_begin;
+    bool m_is_late = false;
+};
 
 inline void
 StopNow()
@@ -181,9 +217,8 @@ simulate(const std::string& path, const std::string& out)
     const Scenario scenario(path);
     SetTcp(scenario);
     std::vector<Number> places(scenario.addresses.size());
-    const auto begin = Clock::now();
-    bool is_late = false;
     std::string ended;
+    double wall_s = 0;
     Number simulated = 0, events = 0, skipped = 0;
     {
         Counters counters(out, scenario, places);
@@ -193,9 +228,9 @@ simulate(const std::string& path, const std::string& out)
         for (Number i = 0; i < scenario.Value("jobs"); ++i)
             jobs.push_back(std::make_unique<Training>(scenario, network, i, places, out));
         Steady steady(scenario, counters, network, background, *jobs[0]);
-        StopAt(std::stod(scenario.Word("time_limit_s")), begin, &is_late);
+        const Watch watch(scenario, *jobs[0]);
         Simulator::Run();
-        ended = is_late ? "time limit" : jobs[0]->IsDone() ? "iterations" : "simulated time";
+        ended = watch.IsLate() ? "time limit" : jobs[0]->IsDone() ? "iterations" : "simulated time";
         simulated = NowNs();
         events = Simulator::GetEventCount();
         skipped = steady.Skipped();
@@ -203,10 +238,11 @@ simulate(const std::string& path, const std::string& out)
         network.Finish(out);
         background.Finish(out);
         Simulator::Destroy();
+        wall_s = watch.Seconds();
     }
     std::ofstream(out + "/summary.json") << "{\"ended\": \"" << ended << "\", \"simulated_ns\": " << simulated
                                          << ", \"events\": " << events << ", \"skipped_steps\": " << skipped
-                                         << ", \"wall_s\": " << SecondsSince(begin) << "}\n";
+                                         << ", \"wall_s\": " << wall_s << "}\n";
 }
 
 } // namespace ddnn

@@ -72,6 +72,11 @@ class Training
         return found;
     }
 
+    double ShareDone() const
+    {
+        return double(std::max<Number>(m_step, 0)) / std::max<Number>(m_steps, 1);
+    }
+
     Number StepsLeft() const
     {
         return m_steps - m_step;
