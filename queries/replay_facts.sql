@@ -1,6 +1,6 @@
 -- question: What does a replay of a run need: the time of a step, its computation, and the conditions of the network?
 -- subject: steps
--- row: a run with two steps or more
+-- row: a run
 -- inputs: runs, step_time_rows, program_events, topology, step_volume, flows, flow_windows
 -- param: skip_steps BIGINT = 1; first steps of each run that are left out, as in step_time_rows
 -- column: run_id from runs
@@ -17,10 +17,10 @@
 -- column: loss_pct percent; packets dropped on purpose; 0 where none is declared
 -- column: congestion_control; congestion control of TCP
 -- column: burst_bytes
--- column: steps steps; steps that step_ms is of
--- column: step_ms ms; median over these steps of the mean over workers
+-- column: steps steps; logged steps that step_ms is of; 0 for a run without a log, or with its first steps only
+-- column: step_ms ms; median over these steps of the mean over workers; null where there are none
 -- column: compute_ms ms; the same of the slowest worker's compute, forward and backward events; null without them
--- column: problem; why the run cannot be replayed; null where it can
+-- column: problem; all reasons why the run cannot be replayed, each with what to give; null where it can
 WITH timed AS (
     SELECT run_id, step, step_ms AS ms
     FROM step_time_rows(skip_steps := $skip_steps)
@@ -65,10 +65,10 @@ WITH timed AS (
     SELECT r.run_id, concat_ws('-', framework, backend) AS framework_backend, coalesce(r.topology, t.topology) AS topology,
            model, model_bytes, batch_size, workers, step_payload_bytes, measured_mbit,
            bandwidth_mbit, coalesce(delay_ms, 0) AS delay_ms,
-           coalesce(loss_pct, 0) AS loss_pct, congestion_control, burst_bytes, steps, step_ms, compute_ms,
+           coalesce(loss_pct, 0) AS loss_pct, congestion_control, burst_bytes, coalesce(steps, 0) AS steps, step_ms, compute_ms,
            i.run_id IS NOT NULL AS is_interrupted
     FROM runs AS r
-    JOIN medians USING (run_id)
+    LEFT JOIN medians USING (run_id)
     LEFT JOIN topology AS t USING (run_id)
     LEFT JOIN computed USING (run_id)
     LEFT JOIN volumes USING (run_id)
@@ -78,9 +78,12 @@ WITH timed AS (
 SELECT run_id, concat_ws(' ', framework_backend, topology, model, batch_size, workers) AS job,
        concat_ws(' ', framework_backend, topology) AS program, topology, model_bytes, batch_size, workers,
        step_payload_bytes, bandwidth_mbit, measured_mbit, delay_ms, loss_pct, congestion_control, burst_bytes, steps, step_ms, compute_ms,
-       CASE WHEN is_interrupted THEN 'a process was killed or restarted'
-            WHEN model_bytes IS NULL AND step_payload_bytes IS NULL THEN 'nothing was captured in its steps'
-            WHEN workers IS NULL THEN 'workers is not declared'
-            WHEN topology IS NULL OR topology = 'unknown' THEN 'the topology is unknown' END AS problem
+       nullif(concat_ws('; ',
+           CASE WHEN is_interrupted THEN 'a process was killed or restarted' END,
+           CASE WHEN steps = 0 THEN 'no logged step but the first: ingest it with a train_history.log in its folder' END,
+           'not declared in its run.toml or runs.csv: ' || nullif(concat_ws(', ',
+               CASE WHEN model_bytes IS NULL AND step_payload_bytes IS NULL THEN 'model_bytes' END,
+               CASE WHEN workers IS NULL THEN 'workers' END,
+               CASE WHEN topology IS NULL OR topology = 'unknown' THEN 'topology (the traffic does not show it)' END), '')), '') AS problem
 FROM facts
 ORDER BY run_id

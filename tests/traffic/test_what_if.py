@@ -265,8 +265,21 @@ def test_what_is_asked_must_be_possible() -> None:
     ):
         with pytest.raises(UsageError, match=message):
             what_if.like(facts, "r", change)
-    with pytest.raises(UsageError, match="q: no run of this name that can be replayed; there are r"):
+    with pytest.raises(UsageError, match="q: no run of this name; there are r"):
         what_if.like(facts, "q", Change())
+    with pytest.raises(UsageError, match="q: no run of this name, and no other that can be replayed"):
+        what_if.like([], "q", Change())
+
+
+def test_a_run_without_log_and_metadata_is_told_all_that_is_missing(tmp_path: Path) -> None:
+    runs = pl.DataFrame([{"run_id": "r", "source": "capture"}])
+    with write_dataset(tmp_path / "dataset", {"runs": runs}) as dataset, pytest.raises(UsageError) as error:
+        what_if_score.of_run(dataset, "r", {"bandwidth_factor": 2})
+    assert str(error.value) == (
+        "r: cannot be replayed: no logged step but the first: ingest it with a train_history.log in its folder; not "
+        "declared in its run.toml or runs.csv: model_bytes, workers, topology (the traffic does not show it); the rate "
+        "of its links is not declared: give --link-mbit, or bandwidth_mbit in its run.toml or runs.csv"
+    )
 
 
 def test_an_unknown_rate_is_asked_for(tmp_path: Path) -> None:
@@ -287,7 +300,7 @@ def test_an_unknown_rate_is_asked_for(tmp_path: Path) -> None:
     with write_dataset(tmp_path / "dataset", tables) as dataset:
         row = dataset.query("replay_facts").row(0, named=True)
         assert (row["bandwidth_mbit"], row["measured_mbit"]) == (None, pytest.approx(201))
-        with pytest.raises(UsageError, match="rate of its links is not declared; give --link-mbit"):
+        with pytest.raises(UsageError, match="rate of its links is not declared: give --link-mbit"):
             what_if_score.of_run(dataset, "r", {"bandwidth_factor": 2})
         measured, _, changed = what_if_score.of_run(dataset, "r", {"bandwidth_factor": 2}, link_mbit=1000).iter_rows(
             named=True

@@ -32,6 +32,7 @@ from ddnn_traces.traffic.simulator.job import MOST_WORKERS
 from ddnn_traces.traffic.traffic import HEADER_BYTES, SEGMENT_BYTES, Floats
 
 _HEADERS = 1 + HEADER_BYTES / SEGMENT_BYTES
+_NO_RATE = "the rate of its links is not declared: give --link-mbit, or bandwidth_mbit in its run.toml or runs.csv"
 _START = (0.5, 4e6)  # delays of a round beyond the first, and window_bytes: to begin with, and where nothing is known
 _WEIGHT = 0.02  # of these, against a run's error
 
@@ -177,7 +178,10 @@ def read(dataset: Dataset, link_mbit: float | None = None) -> tuple[list[Facts],
     names = list(Facts.__dataclass_fields__)
     facts, problems = [], []
     for row in rows.iter_rows(named=True):
-        problem = row["problem"] or _unknown(row)
+        is_known = row["topology"] not in (None, "unknown") and row["workers"] is not None
+        law = _no_law(row["topology"], row["workers"]) if is_known else None
+        rate = _NO_RATE if row["bandwidth_mbit"] is None else None
+        problem = "; ".join(filter(None, (row["problem"], law, rate)))
         if problem:
             problems.append((row["run_id"], problem))
         else:
@@ -201,14 +205,11 @@ def _sized(facts: Facts, payload: int) -> Facts:
     return replace(facts, model_bytes=max(round(payload * unit / sent), 1))
 
 
-def _unknown(row: Mapping[str, Any]) -> str | None:
-    known = (*SHAPES, "parameter_server", "ps")
-    if row["topology"] not in known:
-        return f"there is no law for the topology {row['topology']}"
-    if row["workers"] < 2 and row["topology"] not in ("parameter_server", "ps"):
+def _no_law(topology: str, workers: int) -> str | None:
+    if topology not in (*SHAPES, "parameter_server", "ps"):
+        return f"there is no law for the topology {topology}"
+    if workers < 2 and topology not in ("parameter_server", "ps"):
         return "one worker exchanges nothing"
-    if row["bandwidth_mbit"] is None:
-        return "the rate of its links is not declared; give --link-mbit, or bandwidth_mbit in its run.toml"
     return None
 
 
@@ -218,7 +219,7 @@ def calibrate(facts: Sequence[Facts], exponent: float = EXPONENT) -> Calibration
     Raises UsageError.
     """
     if not facts:
-        raise UsageError("no run that can be replayed; see the problems that query replay_facts states")
+        raise UsageError("no run that can be replayed: query replay_facts states the problem of each")
     by_program: dict[str, list[Facts]] = {}
     for f in facts:
         by_program.setdefault(f.program, []).append(f)
@@ -310,7 +311,7 @@ class Change:
         if not 1 <= workers <= MOST_WORKERS:
             raise UsageError(f"workers = {workers}; it must be 1 to {MOST_WORKERS:,}")
         topology = self.topology or run.topology
-        if problem := _unknown({"topology": topology, "workers": workers, "bandwidth_mbit": rate}):
+        if problem := _no_law(topology, workers):
             raise UsageError(f"topology, workers: {problem}")
         changed = replace(run, bandwidth_mbit=rate, delay_ms=delay, workers=workers, topology=topology)
         return self._with_job(changed, run, facts)
@@ -367,7 +368,8 @@ def like(facts: Sequence[Facts], run_id: str, change: Change) -> pl.DataFrame:
     """
     known = {f.run_id: f for f in facts}
     if run_id not in known:
-        raise UsageError(f"{run_id}: no run of this name that can be replayed; there are {listed(sorted(known), 10)}")
+        others = f"; there are {listed(sorted(known), 10)}" if known else ", and no other that can be replayed"
+        raise UsageError(f"{run_id}: no run of this name{others}")
     run = known[run_id]
     if run.loss_pct > 0:
         raise UsageError(f"{run_id}: loss_pct = {run.loss_pct:g}: what TCP sends again is not in the law; take another")
