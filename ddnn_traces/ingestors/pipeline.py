@@ -311,7 +311,8 @@ class _Ingest:
         ):
             for name in tables.changed:
                 self._writer.write(name, run_id, tables.batches(name), tables.provenance)
-            lost = tables.percentages_lost()
+            lost, labels = tables.percentages_lost(), tables.label_warnings()
+        warnings += labels
         warnings += clock_warnings(description, clock, tables.spans, self._options.clock_offset)
         warnings += profiler_warnings(description, tables.spans)
         for warning in warnings:
@@ -386,7 +387,9 @@ class _Ingest:
         for warning in facts.warnings:
             of_description.remove(warning)
         of_packets = [*facts.warnings, *(self._warn_of_change(run_id, name) for name in changed)]
-        lost, filtered, large = _write_run(facts, self._writer, self._options)
+        lost, filtered, large, labels = _write_run(facts, self._writer, self._options)
+        for warning in labels:
+            self._messages.warn(warning)
         about += [
             f"{run_id}/{name}: a frame has {size:,} bytes or more by its record, more than networks send, and counts "
             "so; where the hosts do not use BIG TCP the record is damaged: remove it with 'editcap'"
@@ -410,7 +413,7 @@ class _Ingest:
             partial=bool(changed) or any(file.status != "complete" for file in facts.files),
         )
         replaced = self._writer.is_there(run_id)
-        self._end_run(plan, packets, [*of_description, *_report_loss(run_id, *lost, self._messages)], changed)
+        self._end_run(plan, packets, [*of_description, *labels, *_report_loss(run_id, *lost, self._messages)], changed)
         return replaced
 
     def _warn_of_change(self, run_id: str, name: str) -> str:
@@ -442,8 +445,8 @@ def _recorded(warnings: Iterable[str], run: RunInput) -> tuple[str, ...]:
 
 def _write_run(
     facts: RunFacts, writer: Writer, options: IngestOptions
-) -> tuple[tuple[float, float], int, dict[str, int]]:
-    """Write a run's tables; return percentages_lost(), all_filtered() and large_frames() of RunTables."""
+) -> tuple[tuple[float, float], int, dict[str, int], list[str]]:
+    """Write a run's tables; return percentages_lost(), all_filtered(), large_frames() and label_warnings()."""
     named = {file.capture_id: hashes.named(file.digests) for file in facts.files}
     provenance = {
         "version": facts.version,
@@ -459,7 +462,7 @@ def _write_run(
         _check_ledger(facts, tables)
         for name in schema.TABLES:
             writer.write(name, facts.run_id, tables.batches(name), provenance)
-        return tables.percentages_lost(), tables.all_filtered(), tables.large_frames()
+        return tables.percentages_lost(), tables.all_filtered(), tables.large_frames(), tables.label_warnings()
 
 
 @contextlib.contextmanager

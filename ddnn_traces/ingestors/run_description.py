@@ -85,6 +85,11 @@ class Description:
         return replace(self, logs=tuple(logs.values()), log_of_file=of_file)
 
     @property
+    def only_worker(self) -> str | None:
+        """The worker of the only log."""
+        return self.logs[0].worker if len(self.logs) == 1 else None
+
+    @property
     def clock_logs(self) -> Sequence[TrainingLog]:
         """The logs without those of parameter servers, whose steps end when answers are in the socket's buffer."""
         servers = {host.label for host in self.metadata.hosts if host.role == "parameter_server"}

@@ -111,8 +111,8 @@ def host_label(capture: Path) -> str | None:
 
 
 def host_stem(capture: Path) -> str:
-    """The part of a capture's name that would name its host."""
-    return re.sub(r"[-_.]tcpdump$", "", run_name(capture))
+    """The part of a capture's name that would name its host: without what dumpcap -b adds (_00001_20261120100703)."""
+    return re.sub(r"[-_.]tcpdump$", "", re.sub(r"_[0-9]{5}_[0-9]{14}$", "", run_name(capture)))
 
 
 def names_a_host(name: str) -> bool:

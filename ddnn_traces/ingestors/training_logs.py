@@ -27,9 +27,9 @@ from ddnn_traces.text import shown, valid_text
 from ddnn_traces.text_files import MOST_LOG, csv_lines, is_missing, read_bytes
 
 HEADER = ["Type", "ID", "Timestamp", "Loss", "Accuracy"]
-#: The worker of train_history.log, unless it equals another worker's log: the first one. They count from 0 in the
-#: published Zerwas data (worker-0-tcpdump.pcap), from 1 elsewhere.
-_FIRST_WORKERS = ("worker-0", "worker-1")
+#: The worker of train_history.log where no capture is the first worker's. They count from 0 in the published Zerwas
+#: data (worker-0-tcpdump.pcap), from 1 elsewhere.
+FIRST_WORKER = "worker-1"
 
 _TIMES = ("t_begin", "t_comm_begin", "t_comm_end", "t_end")
 _KINDS = ("compute", "communicate", "update")
@@ -162,9 +162,10 @@ def rank_of(label: str | None, first: int) -> int | None:
 
 
 def _first_worker(folder: Path) -> str:
-    """The first worker by the names of the captures."""
-    labels = {host_label(path) for path in folder.iterdir()}
-    return next((worker for worker in _FIRST_WORKERS if worker in labels), _FIRST_WORKERS[-1])
+    """The first worker by the names of the captures (worker-0 or worker-1, w1); worker-1 where these name none."""
+    labels = {label for path in folder.iterdir() if (label := host_label(path))}
+    first = first_number(labels)
+    return min((label for label in labels if rank_of(label, first) == 0), key=natural_order, default=FIRST_WORKER)
 
 
 def _has_twin(path: Path, paths: dict[Path, str | None], first: str) -> bool:

@@ -6,7 +6,8 @@
 -- column: host_ip; address of the host; null where it is not known
 -- column: problem; what is missing
 -- Where every capture is of a known host, a host was captured when it has a capture of its own; else (a mirror port, a
--- simulation) when it sends something.
+-- simulation) when it sends something. A train_history.log alone is the first worker's; where no host is known to be a
+-- worker it is no host's, which is no fault.
 WITH vantages AS (
     SELECT run_id, bool_and(vantage_ip IS NOT NULL) AS are_known
     FROM captures
@@ -24,6 +25,10 @@ WITH vantages AS (
     SELECT run_id, count(*) AS captured_hosts
     FROM captured
     GROUP BY run_id
+), alone AS (
+    SELECT run_id
+    FROM (SELECT run_id, min(worker) AS worker FROM steps GROUP BY run_id HAVING count(DISTINCT worker) = 1)
+    WHERE worker = 'worker-1' AND run_id NOT IN (SELECT run_id FROM hosts WHERE role = 'worker')
 ), problems AS (
     SELECT run_id, NULL AS worker, NULL AS host_ip, 'fewer hosts were captured than workers are declared' AS problem
     FROM runs
@@ -39,6 +44,7 @@ WITH vantages AS (
     FROM steps
     WHERE (run_id, worker) NOT IN (SELECT (run_id, label) FROM hosts WHERE label IS NOT NULL)
       AND run_id IN (SELECT run_id FROM hosts WHERE label IS NOT NULL)
+      AND run_id NOT IN (SELECT run_id FROM alone)
 )
 SELECT run_id, worker, host_ip, problem
 FROM problems

@@ -11,6 +11,7 @@ import glob
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,15 +22,15 @@ from ddnn_traces.errors import REPORT, InternalError
 from ddnn_traces.ingestors.reconcile.log_clocks import LogClock
 from ddnn_traces.ingestors.reconcile.vantage import is_host
 from ddnn_traces.ingestors.run_description import Description
-from ddnn_traces.ingestors.sources import role_of
-from ddnn_traces.ingestors.training_logs import Event, Step, first_number, rank_of
+from ddnn_traces.ingestors.sources import host_stem, role_of
+from ddnn_traces.ingestors.training_logs import FIRST_WORKER, Event, Step, first_number, natural_order, rank_of
 from ddnn_traces.pcap.interface_statistics import COLUMNS as COUNTERS
 from ddnn_traces.pcap.interface_statistics import OF_FILE
 from ddnn_traces.query.views import hide_progress_bar
 from ddnn_traces.store import schema
 from ddnn_traces.store.parquet import partition
 from ddnn_traces.store.whole_files import no_memory, no_space
-from ddnn_traces.text import sql_literal
+from ddnn_traces.text import listed, sql_literal
 
 if TYPE_CHECKING:
     import duckdb
@@ -125,6 +126,29 @@ class DescribedTables:
         )
         return _percent_lost(*sums[0]), _percent_lost(dropped + cut, sum(row["records"] for row in rows))
 
+    def label_warnings(self) -> list[str]:
+        """A line for each label of addresses that are several hosts, and one for a log that is no host's."""
+        labels = {str(row["host_ip"]): str(row["label"]) for row in self._hosts if row["label"]}
+        pairs = self._con.execute("SELECT DISTINCT src_ip, dst_ip FROM run_flows").fetchall()
+        same: dict[str, set[str]] = {}
+        for ends in pairs:
+            if ends[0] != ends[1] and ends[0] in labels and labels[ends[0]] == labels.get(ends[1]):
+                same.setdefault(labels[ends[0]], set()).update(ends)
+        warnings = [
+            f"{self.run_id}: {len(ips)} addresses that exchange packets have the label {label} "
+            f"({listed(sorted(ips), 4)}): they are several hosts; correct --layout, the captures' names or run.toml"
+            for label, ips in sorted(same.items())
+        ]
+        worker = self._description.only_worker
+        if worker == FIRST_WORKER and labels and all(row["role"] != "worker" for row in self._hosts):
+            names = listed(sorted(set(labels.values()), key=natural_order), 4)
+            warnings.append(
+                f"{self.run_id}: train_history.log: no capture says whose it is; its steps count for all hosts, and "
+                "what needs a host's own steps is left out. Rename it to train_history-HOST.log, HOST that wrote it "
+                f"({names})"
+            )
+        return warnings
+
     # --- one method a table
 
     def _runs_table(self) -> Iterable[pa.RecordBatch]:
@@ -138,6 +162,11 @@ class DescribedTables:
         return rows_of("runs", [row])
 
     def _hosts_table(self) -> Iterable[pa.RecordBatch]:
+        return rows_of("hosts", self._hosts)
+
+    @cached_property
+    def _hosts(self) -> list[dict[str, Any]]:
+        """The rows of hosts."""
         query = "SELECT src_ip, true FROM run_flows UNION SELECT dst_ip, false FROM run_flows"
         sends: dict[str, bool] = {}
         for ip, sender in self._con.execute(query).fetchall():
@@ -155,15 +184,31 @@ class DescribedTables:
             row |= {"role": known.get("role") or role_of(label), "ring_position": known.get("ring_position")}
             row["rank"] = known["rank"] if known.get("rank") is not None else rank_of(label, first)
             rows.append(row)
-        return rows_of("hosts", rows)
+        return rows
 
     def _labels_by_vantage(self) -> dict[str, str]:
-        """Host in the names of the files captured at each address; no entry where they contradict each other."""
+        """Host in the names of the files captured at each address; no entry where they contradict each other.
+
+        Where no name has a usual one, and no log has another, any name does that tells the hosts apart.
+        """
         labels: dict[str, set[str]] = {}
         for row, label in zip(self._capture_rows, self._description.labels, strict=True):
             if label and row["vantage_ip"]:
                 labels.setdefault(row["vantage_ip"], set()).add(label)
-        return {ip: next(iter(found)) for ip, found in labels.items() if len(found) == 1}
+        workers = {log.worker for log in self._description.logs}
+        if any(self._description.labels) or workers - {FIRST_WORKER}:
+            return {ip: next(iter(found)) for ip, found in labels.items() if len(found) == 1}
+        return self._stems_by_vantage()
+
+    def _stems_by_vantage(self) -> dict[str, str]:
+        """The names of captures of two hosts or more; empty unless all files have a host, and each host one name."""
+        stems: dict[str, set[str]] = {}
+        for path, row in zip(self._description.run.captures, self._capture_rows, strict=True):
+            stems.setdefault(row["vantage_ip"] or "", set()).add(host_stem(path))
+        names = {stem for found in stems.values() for stem in found}
+        if "" in stems or not 1 < len(stems) == len(names) or any(len(found) > 1 for found in stems.values()):
+            return {}
+        return {ip: found.pop() for ip, found in stems.items()}
 
     def _captures_table(self) -> Iterable[pa.RecordBatch]:
         return rows_of("captures", sorted(self._counted_captures(), key=lambda row: str(row["capture_id"])))

@@ -1,0 +1,100 @@
+"""Which host a capture, and a log that names no worker, belong to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from small_runs import BEGIN_NS, A, B, C, column, passing, read_folder, ring, write_captures, write_log
+
+from ddnn_traces.messages import Messages
+from ddnn_traces.query import checks
+from ddnn_traces.query.dataset import Dataset
+
+
+def folder_of(tmp_path: Path, names: tuple[str, ...], log: str | None = None) -> Path:
+    """A run of a ring of three with a capture at each host, and a log of this worker, or of none ("")."""
+    whole = ring(A, B, C)
+    captures = {name: filter(passing(host), whole) for name, host in zip(names, (A, B, C), strict=True)}
+    folder = write_captures(tmp_path / "run", captures)
+    if log is not None:
+        write_log(folder, log, [BEGIN_NS + 100_000, BEGIN_NS + 200_000])
+        if not log:
+            (folder / "train_history-.log").rename(folder / "train_history.log")
+    return folder
+
+
+def labels(dataset: Dataset) -> list[str | None]:
+    return column(dataset, "SELECT label FROM hosts ORDER BY host_ip")
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("gpu1.pcap", "gpu2.pcap", "gpu3.pcap"), ["gpu1", "gpu2", "gpu3"]),
+        (("alpha-tcpdump.pcap", "beta.pcap", "n1.pcap"), ["alpha", "beta", "n1"]),
+        (("a.pcap", "b.pcap", "node3.pcap"), [None, None, "node3"]),  # a usual name counts, and then no other
+        (tuple(f"host{n}_0000{n}_20261120100703.pcap" for n in (1, 2, 3)), ["host1", "host2", "host3"]),  # dumpcap -b
+    ],
+)
+def test_the_names_of_captures_are_those_of_the_hosts(
+    tmp_path: Path, names: tuple[str, ...], expected: list[str | None]
+) -> None:
+    with read_folder(folder_of(tmp_path, names)) as dataset:
+        assert labels(dataset) == expected
+
+
+def test_names_that_do_not_tell_hosts_apart_are_none(tmp_path: Path) -> None:
+    """Two files of one host; and a single capture, which may be of a mirror port or of a tool."""
+    whole = ring(A, B, C)
+    parts = [packet for packet in whole if passing(A)(packet)]
+    captures = {"x.pcap": parts[:8], "y.pcap": parts[8:], "z.pcap": [p for p in whole if passing(B)(p)]}
+    with read_folder(write_captures(tmp_path / "two" / "run", captures)) as dataset:
+        assert labels(dataset) == [None] * 3
+    with read_folder(write_captures(tmp_path / "one" / "run", {"trace.pcap": parts})) as dataset:
+        assert labels(dataset) == [None] * 3
+
+
+def test_logs_of_workers_that_no_capture_names(tmp_path: Path) -> None:
+    """Logs name the hosts otherwise than captures do: neither is taken for the other."""
+    folder = folder_of(tmp_path, ("x.pcap", "y.pcap", "z.pcap"), "worker-2")
+    with read_folder(folder) as dataset:
+        assert labels(dataset) == [None] * 3
+        assert checks.run_checks(dataset)["missing_worker"].num_rows == 0
+
+
+@pytest.mark.parametrize("names", ["node0{}.pcap", "gpu{}.pcap"])
+def test_a_log_of_no_worker_beside_hosts_that_are_none_is_nobody_s(tmp_path: Path, names: str) -> None:
+    folder = folder_of(tmp_path, (names.format(1), names.format(2), names.format(3)), "")
+    messages = Messages()
+    with read_folder(folder, messages) as dataset:
+        assert column(dataset, "SELECT DISTINCT worker FROM steps") == ["worker-1"]
+        assert checks.run_checks(dataset)["missing_worker"].num_rows == 0
+    (said,) = messages.warnings
+    first = names.removesuffix(".pcap").format(1)
+    assert said.startswith("run: train_history.log: no capture says whose it is; its steps count for all hosts")
+    assert f"Rename it to train_history-HOST.log, HOST that wrote it ({first}, " in said
+    renamed = folder / f"train_history-{first}.log"
+    (folder / "train_history.log").rename(renamed)
+    messages = Messages()
+    with read_folder(folder, messages) as dataset:
+        assert column(dataset, "SELECT DISTINCT worker FROM steps") == [first] and messages.warnings == []
+
+
+def test_a_log_of_no_worker_is_the_first_one_s(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, ("w1.pcap", "w2.pcap", "w3.pcap"), "")
+    messages = Messages()
+    with read_folder(folder, messages) as dataset:
+        assert column(dataset, "SELECT DISTINCT worker FROM steps") == ["w1"] and messages.warnings == []
+        assert checks.run_checks(dataset)["missing_worker"].num_rows == 0
+
+
+def test_a_layout_that_gives_hosts_one_label_is_named(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, ("gpu1.pcap", "gpu2.pcap", "gpu3.pcap"))
+    messages = Messages()
+    with read_folder(folder, messages, layout="{host}*.pcap") as dataset:
+        assert labels(dataset) == ["g"] * 3
+    assert messages.warnings == [
+        f"run: 3 addresses that exchange packets have the label g ({A}, {B}, {C}): they are several hosts; correct "
+        "--layout, the captures' names or run.toml"
+    ]
