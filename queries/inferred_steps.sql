@@ -1,7 +1,7 @@
 -- question: Which training steps does the traffic show, without any log?
 -- subject: steps
 -- row: a run and a step; one row without a step for a run whose traffic shows none
--- inputs: runs, flow_windows, step_bursts
+-- inputs: runs, flow_windows, step_bursts, capture_coverage
 -- answer: step, start_ns, confidence
 -- param: longest_step_s DOUBLE > 0 = 20; longest step that is searched for, s; epochs that end in a pause are longer
 -- column: run_id from step_bursts
@@ -12,7 +12,7 @@
 -- column: payload_bytes bytes; payload of the training traffic in the step
 -- column: pause_before_ms ms; length of the pause before the step; 0 where there is none; null where the traffic begins with it
 -- column: period_ms ms; from the end of the step before to this one's end; null for the first
--- column: confidence
+-- column: confidence share; that of step_bursts, times the part of the run's hosts that its captures cover (capture_coverage)
 -- column: found_by; as in step_bursts; null where structured is false
 -- column: waiting_share share; part of the steps in which no host has all that it gets before the others have begun to send (a host that only gives its part: before it has sent all); of two hosts, in which neither begins the next step before it has all of this one; null where a host only sends or only gets
 -- column: is_synchronous; whether the hosts wait for each other in each step, by the traffic alone; null where it cannot be told
@@ -28,6 +28,7 @@
 -- different rates, the run is asynchronous, and has no steps. No log, table of phases or declared attribute is read.
 -- Asynchronous workers of a server may stay within one transfer of each other. An answer then comes as long after a worker's own
 -- gradients as ever, however late the last worker's are; a server that waits answers that much later (slope 0 and 1).
+-- Of a run whose captures do not cover all hosts, buckets or rounds on the links that are seen pass for steps: nothing seen tells them apart.
 -- Steps whose payload differs much from one to the next are not found. What a program does after its last data (a control
 -- message, an update) is in no payload: a log may end such a step later. Jobs that do not wait for each other are not told
 -- from asynchronous workers, nor asynchronous workers without a server that stay within one transfer of each other from
@@ -153,8 +154,8 @@ WITH thresholds AS (
 )
 SELECT j.run_id, structured, step, step_start_ns AS start_ns, step_end_ns AS end_ns, payload_bytes, pause_before_ms,
        (end_ns - lag(end_ns) OVER (PARTITION BY j.run_id ORDER BY step)) / 1e6 AS period_ms,
-       confidence, CASE WHEN structured THEN j.found_by END AS found_by, waiting_share, is_synchronous,
-       CASE WHEN is_synchronous AND structured
+       confidence * coalesce(covered_hosts / nullif(hosts, 0), 1) AS confidence, CASE WHEN structured THEN j.found_by END AS found_by, waiting_share, is_synchronous,
+       concat_ws('; ', CASE WHEN is_synchronous AND structured
                  THEN format('synchronous: hosts wait for each other in {:.0f}% of {} steps', 100 * waiting_share, steps)
             WHEN structured AND waiting_share IS NOT NULL
                  THEN format('hosts wait for each other in {:.0f}% of {} steps: synchronous if these are divided badly', 100 * waiting_share, steps)
@@ -174,8 +175,11 @@ SELECT j.run_id, structured, step, step_start_ns AS start_ns, step_end_ns AS end
             WHEN pairs IS NOT NULL
                  THEN format('{} of {} pairs pause after equal payloads, {} times: no step that is common, or rounds of a step',
                              pairs, all_pairs, CASE WHEN fewest = most THEN most::VARCHAR ELSE fewest || ' to ' || most END)
-            ELSE 'no pauses after equal payloads, neither of the run nor of its pairs' END AS evidence
+            ELSE 'no pauses after equal payloads, neither of the run nor of its pairs' END,
+           CASE WHEN covered_hosts < hosts
+                THEN format('captures cover {} of {} hosts: parts of a step may pass for steps', covered_hosts, hosts) END) AS evidence
 FROM judged AS j
 CROSS JOIN thresholds
+LEFT JOIN capture_coverage USING (run_id)
 LEFT JOIN found ON structured AND found.run_id = j.run_id AND found.found_by = j.found_by
 ORDER BY j.run_id, step

@@ -1,7 +1,7 @@
 -- question: Which attributes of a run may explain what it sends and how long it takes?
 -- subject: runs
 -- row: a run
--- inputs: runs, hosts, steps, events, logged_steps, segmentation_offload, declared_law, parameter_servers, parameter_server_logs
+-- inputs: runs, hosts, steps, events, logged_steps, segmentation_offload, declared_law, parameter_servers, parameter_server_logs, capture_coverage
 -- optional: events
 -- figure: zerwas section VI, the right side of equation (1)
 -- column: run_id from segmentation_offload
@@ -27,7 +27,7 @@
 -- column: finished; whether the log has all planned steps; null where none are planned, or without a log
 -- column: fault; what was killed on purpose (process, host), or fault_kind of a fault that made a host or link slow; none
 -- column: law_factor ratio; model sizes that the declared collective sends in a step among the run's workers and servers (declared_law); null without a law, and where a step of the log may be that of one worker or of all
--- column: disturbance; why the run is no clean example of its volume: fault, unfinished, heavy loss or unknown steps, with the detail; null where none is known
+-- column: disturbance; why the run is no clean example of its volume: incomplete captures, fault, unfinished, heavy loss or unknown steps, with the detail; null where none is known
 -- A log in which no two workers have a step in common counts the updates of a server: a step is one worker's then. So it is in
 -- the only log of a run with a server, where steps end at one instant: a worker does one after the other, and this is a
 -- coordinator's, which waits for several workers at once. Where all logs are of hosts that exchange no model with the server
@@ -75,19 +75,23 @@ WITH thresholds AS (
            batch_size, topology, workers, delay_ms, loss_pct, bandwidth_mbit, model, optimizer, offload, source,
            congestion_control, epochs, nullif(regexp_replace(variant, '(^|[-_])(r|run|rep|repeat|seed)?[-_]?[0-9]+$', ''), '') AS variant,
            planned_steps, steps, steps >= planned_steps AS finished, coalesce(fault, fault_kind, 'none') AS fault,
-           CASE WHEN unknown IS NULL THEN law_factor END AS law_factor, unknown
+           CASE WHEN unknown IS NULL THEN law_factor END AS law_factor, unknown,
+           problem AS uncovered
     FROM runs
     JOIN segmentation_offload USING (run_id)
     LEFT JOIN logged_steps USING (run_id)
     LEFT JOIN kills USING (run_id)
     LEFT JOIN laws USING (run_id)
     LEFT JOIN unknown_steps USING (run_id)
+    LEFT JOIN capture_coverage USING (run_id)
 )
-SELECT described.* EXCLUDE (unknown), CASE WHEN fault IN ('process', 'host') THEN 'fault: ' || fault || ' killed on purpose'
-               WHEN fault <> 'none' THEN 'fault: ' || fault || ' made on purpose'
-               WHEN NOT finished THEN 'unfinished: ' || steps || ' of ' || planned_steps || ' steps'
-               WHEN loss_pct >= heavy_loss_pct THEN 'heavy loss: ' || loss_pct || '% of the packets'
-               WHEN unknown IS NOT NULL THEN 'unknown steps: ' || unknown END AS disturbance
+SELECT described.* EXCLUDE (unknown, uncovered),
+       CASE WHEN uncovered IS NOT NULL THEN 'incomplete captures: ' || uncovered
+            WHEN fault IN ('process', 'host') THEN 'fault: ' || fault || ' killed on purpose'
+            WHEN fault <> 'none' THEN 'fault: ' || fault || ' made on purpose'
+            WHEN NOT finished THEN 'unfinished: ' || steps || ' of ' || planned_steps || ' steps'
+            WHEN loss_pct >= heavy_loss_pct THEN 'heavy loss: ' || loss_pct || '% of the packets'
+            WHEN unknown IS NOT NULL THEN 'unknown steps: ' || unknown END AS disturbance
 FROM described
 CROSS JOIN thresholds
 ORDER BY run_id

@@ -1,22 +1,23 @@
 -- question: How much of what each run's hosts sent is in no capture?
 -- subject: runs
 -- row: a run
--- inputs: runs, flows, captures, capture_loss
--- answer: percent_lost, flagged
+-- inputs: runs, flows, captures, capture_loss, capture_coverage
+-- answer: percent_lost, flagged, problem
 -- param: most_percent_lost DOUBLE = 0.1; a run is flagged beyond this percentage
 -- column: run_id from flows
 -- column: missed_bytes bytes; bytes of TCP flows that were sent, as their numbers prove, and not captured (flows.missed_bytes); null where no flow's are known
 -- column: unacknowledged_missed_bytes from capture_loss
--- column: lost_bytes bytes; missed_bytes - unacknowledged_missed_bytes: what only the capture can have lost
+-- column: lost_bytes bytes; missed_bytes - unacknowledged_missed_bytes: what only the capture can have lost; null where a problem hides more
 -- column: followed_bytes bytes; different payload bytes captured of the flows whose missed_bytes are known
--- column: percent_lost percent; lost_bytes of what they and followed_bytes add up to
+-- column: percent_lost percent; lost_bytes of what they and followed_bytes add up to; null with lost_bytes
 -- column: flows flows; TCP flows with lost bytes
 -- column: dropped_packets packets; packets that the captures' own counters say were dropped, or were cut from a file (capture_loss); null without a counter
 -- column: percent_dropped percent; dropped_packets of what they and the records of the captures with counters add up to
--- column: flagged from capture_loss
+-- column: flagged; whether percent_lost or percent_dropped is beyond most_percent_lost, or hosts are not covered; null where nothing is known
+-- column: problem from capture_coverage
 -- Zeek's capture_loss.log has the percentage of acknowledgements of data that was not captured (its
 -- scripts/policy/misc/capture-loss.zeek). Bytes are counted here, which do not depend on how many segments an
--- acknowledgement covers.
+-- acknowledgement covers. What a host sent that no capture covers leaves no number: how much that is, is not known.
 WITH lost AS (
     SELECT run_id, sum(missed_bytes)::BIGINT AS missed_bytes,
            sum(unacknowledged_missed_bytes)::BIGINT AS unacknowledged_missed_bytes,
@@ -32,16 +33,19 @@ WITH lost AS (
     JOIN capture_loss() AS l USING (run_id, capture_id)
     GROUP BY run_id
 )
-SELECT run_id, missed_bytes, unacknowledged_missed_bytes, missed_bytes - unacknowledged_missed_bytes AS lost_bytes,
+SELECT run_id, missed_bytes, unacknowledged_missed_bytes,
+       CASE WHEN problem IS NULL THEN missed_bytes - unacknowledged_missed_bytes END AS lost_bytes,
        followed_bytes, coalesce(100 * lost_bytes / nullif(lost_bytes + followed_bytes, 0), CASE WHEN lost_bytes = 0 THEN 0 END)::DOUBLE
            AS percent_lost,
        CASE WHEN missed_bytes IS NOT NULL THEN flows END AS flows, dropped_packets,
        coalesce(100 * dropped_packets / nullif(dropped_packets + counted_records, 0), CASE WHEN dropped_packets = 0 THEN 0 END)::DOUBLE
            AS percent_dropped,
-       CASE WHEN percent_lost IS NOT NULL OR percent_dropped IS NOT NULL
+       CASE WHEN problem IS NOT NULL THEN true
+            WHEN percent_lost IS NOT NULL OR percent_dropped IS NOT NULL
             THEN coalesce(percent_lost > $most_percent_lost, false) OR coalesce(percent_dropped > $most_percent_lost, false)
-       END AS flagged
+       END AS flagged, problem
 FROM runs
 LEFT JOIN lost USING (run_id)
 LEFT JOIN dropped USING (run_id)
+LEFT JOIN capture_coverage USING (run_id)
 ORDER BY run_id

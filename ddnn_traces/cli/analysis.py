@@ -70,8 +70,9 @@ if TYPE_CHECKING:
 @click.option(
     "--include",
     multiple=True,
-    type=click.Choice(["fault", "unfinished", "loss"]),
-    help="Keep runs with faults, unfinished runs, or runs that lose 1% and more in a fit of a volume; may be repeated.",
+    type=click.Choice(["incomplete", "fault", "unfinished", "loss"]),
+    help="In a fit of a volume, keep runs whose captures do not cover all hosts, runs with faults, unfinished runs, or "
+    "runs that lose 1% and more; may be repeated.",
 )
 @runs_option
 @click.option("--verbose", is_flag=True, help="Also joint tests, nested formulas, refits and all diagnostics.")

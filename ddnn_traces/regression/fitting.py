@@ -76,8 +76,10 @@ ROWS = ("runs", "steps")
 UNITS = ("cell", "run")
 #: Runs that are no clean examples of their volume, by the first word of run_attributes.disturbance, and the columns
 #: that explain them where a formula has one.
-DISTURBANCES = {"fault": ("fault",), "unfinished": ("steps", "finished", "planned_steps"), "loss": ("loss_pct",)}
-_WORDS = {"fault": "fault", "unfinished": "unfinished", "loss": "heavy loss"}
+DISTURBANCES: dict[str, tuple[str, ...]] = {
+    "incomplete": (), "fault": ("fault",), "unfinished": ("steps", "finished", "planned_steps"), "loss": ("loss_pct",),
+}  # fmt: skip
+_WORDS = {"incomplete": "incomplete captures", "fault": "fault", "unfinished": "unfinished", "loss": "heavy loss"}
 BATCH = ("indicator", "number")
 SIZE = ("exchanged", "nominal")
 #: Bytes that a step's volume counts, the first by default: segmentation offload hides headers from the captured ones.
@@ -165,8 +167,8 @@ def _capture_notes(dataset: Dataset, fitted: Regression) -> list[str]:
     if losses.is_empty():
         return []
     named = [
-        f"{run} ({', '.join(_percentages(lost, dropped))})"
-        for run, lost, dropped in losses.select(RUN, "percent_lost", "percent_dropped").iter_rows()
+        f"{run} ({', '.join([*_percentages(lost, dropped), *filter(None, [problem])])})"
+        for run, lost, dropped, problem in losses.select(RUN, "percent_lost", "percent_dropped", "problem").iter_rows()
     ]
     return [
         f"The captures of {losses.height} of the runs lost more than 0.1%, so that their volumes are too low: "
@@ -281,7 +283,7 @@ def cells_text(rows: pl.DataFrame) -> str:
 def undisturbed(
     rows: pl.DataFrame, formula: Formula, include: Sequence[str] = ()
 ) -> tuple[pl.DataFrame, tuple[Excluded, ...]]:
-    """Of a fit of a volume, the rows without faults, unfinished runs and heavy loss, and the runs of the others.
+    """Of a fit of a volume, the rows without any of DISTURBANCES, and the runs of the others.
 
     Kept are the kinds of `include`, and those of which the formula has the attribute that explains them.
     """
@@ -303,9 +305,10 @@ def _disturbance_notes(disturbed: Sequence[Excluded]) -> list[str]:
     if not kinds:
         return []
     named = ", ".join(f"{counts[kind]} of {_WORDS[kind]}" for kind in kinds)
+    example, them = ("is no clean example", "it") if len(disturbed) == 1 else ("are no clean examples", "them")
     return [
-        f"{counted(len(disturbed), 'run')} that are no clean examples of a volume are left out: {named} "
-        f"(--include {' --include '.join(kinds)} keeps them)."
+        f"{counted(len(disturbed), 'run')} that {example} of a volume {example.split()[0]} left out: {named} "
+        f"(--include {' --include '.join(kinds)} keeps {them})."
     ]
 
 

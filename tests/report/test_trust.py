@@ -10,18 +10,20 @@ import pytest
 from datasets import write_dataset
 
 from ddnn_traces.query.checks import run_checks
-from ddnn_traces.report.chapters import trust
+from ddnn_traces.report.chapters import steps, trust
 from ddnn_traces.report.section import Results
 
 HOSTS = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
 
 
-def captures_line(folder: Path, captured: int, status: str = "complete") -> tuple[str, set[str]]:
-    """The headline for a run of three workers in a ring, of whose hosts so many were captured; the checks that find."""
+def captures_line(
+    folder: Path, captured: int, status: str = "complete", senders: int = 3
+) -> tuple[str, set[str]]:  # fmt: skip
+    """The headline for a run of three workers in a ring, of whose hosts so many were captured and seen to send."""
     flows: list[dict[str, Any]] = [
         {"run_id": "r", "flow_id": place, "src_ip": host, "dst_ip": HOSTS[(place + 1) % 3], "wire_bytes": 100,
          "packets": 1, "payload_bytes": 40, "first_seen_ns": 0, "last_seen_ns": 10}
-        for place, host in enumerate(HOSTS)
+        for place, host in enumerate(HOSTS[:senders])
     ]  # fmt: skip
     here = HOSTS[:captured]
     tables = {
@@ -57,6 +59,18 @@ def test_a_host_that_was_not_captured_is_said(tmp_path: Path) -> None:
     assert "missing worker in 1 run" in headline
     for name in found:
         assert name.replace("_", " ") in headline
+    assert "cover" not in headline  # what the third host sends and gets is in the captures of the others
+    headline, _ = captures_line(tmp_path / "sent", captured=2, senders=2)
+    assert "the captures of 1 run do not cover all hosts" in headline
+
+
+@pytest.mark.long
+def test_steps_that_a_part_of_the_hosts_shows_are_said(tmp_path: Path) -> None:
+    case = Path(__file__).parents[1] / "queries" / "inferred_steps" / "hosts_without_a_capture"
+    tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}
+    with write_dataset(tmp_path / "dataset", tables) as dataset, Results(dataset) as results:
+        [section] = steps.chapter.sections(results, only=["inferred-steps"])
+    assert "The captures of 1 run of these do not cover all hosts" in section.headline
 
 
 @pytest.mark.long

@@ -320,6 +320,12 @@ def inferred_steps(section: Section, score: pl.DataFrame) -> None:
             f"the median timeline error is {span(scored['median_error_share'], percent)} of a step"
         )
     section.headline = f"Traffic alone shows steps in {structured.height} of {counted(score.height, 'run')}{against}."
+    partly = structured.filter(pl.col("run_id").is_in(_partly_covered(section)))
+    if not partly.is_empty():
+        section.headline += (
+            f" The captures of {counted(partly.height, 'run')} of these do not cover all hosts: "
+            "parts of a step may pass for its steps."
+        )
     section.sentences = [
         f"{run_id}: asynchronous; its workers end steps at different times, and the logs have no boundaries of the run"
         for run_id in score.filter("is_asynchronous")["run_id"]
@@ -339,6 +345,11 @@ def inferred_steps(section: Section, score: pl.DataFrame) -> None:
         numbers("log is later by (ms, median)", "median_delay_ms"), texts("what the traffic shows", "evidence"),
     ]  # fmt: skip
     section.table(score, columns, "Boundaries inferred from traffic against those of the logs.")
+
+
+def _partly_covered(section: Section) -> list[str]:
+    """The runs of whose hosts some are in no capture."""
+    return section.rows(Source("capture_coverage")).drop_nulls("problem")["run_id"].to_list()
 
 
 @chapter.section("slack", "Slack of each layer", Source("layer_slack"), _NO_LAYERS, reference="gao, figs. 4.8 to 4.11")

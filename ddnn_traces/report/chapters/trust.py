@@ -18,7 +18,8 @@ appendix = Chapter("appendix", "Appendix")
 @chapter.section("losses", "Packets that the captures lack", Source("run_capture_loss"), finding="Captures", draws=())
 def losses(section: Section, frame: pl.DataFrame) -> None:
     runs = section.rows(Source("run_overview"))
-    said = [_lost(section, frame), _partly_read(section, runs), _checked(section), _in_flows(section) + _offload(runs)]
+    said = [_lost(section, frame), *_uncovered(section, frame), _partly_read(section, runs), _checked(section)]
+    said.append(_in_flows(section) + _offload(runs))
     section.headline = f"{'; '.join(said)}."
     if note := section.results.synthetic_sentence:
         section.headline = f"{note} {section.headline}"
@@ -26,7 +27,7 @@ def losses(section: Section, frame: pl.DataFrame) -> None:
 
 def _lost(section: Section, frame: pl.DataFrame) -> str:
     """A table of the runs whose captures lost bytes; what the headline says of them."""
-    known = frame.drop_nulls("flagged")
+    known = frame.filter(pl.col("problem").is_null() | (pl.col("dropped_packets") > 0)).drop_nulls("flagged")
     if known.is_empty():
         return "Whether the captures lost packets is not known"
     of = "" if known.height == frame.height else f" (known of {known.height:,} of {counted(frame.height, 'run')})"
@@ -48,6 +49,16 @@ def _lost(section: Section, frame: pl.DataFrame) -> str:
         f"The captures of {counted(some.height, 'run')} lost packets, those of {int(some['flagged'].sum()):,} more "
         f"than 0.1%, {size(number_of(some['lost_bytes'].fill_null(0).sum()))} in all{of}"
     )
+
+
+def _uncovered(section: Section, frame: pl.DataFrame) -> list[str]:
+    """A table of the runs of which hosts are in no capture; what the headline says of them."""
+    some = frame.drop_nulls("problem")
+    if some.is_empty():
+        return []
+    caption = "Runs whose captures do not cover all hosts: volumes, rates and steps are those of a part of the run."
+    section.table(some, [texts("run", "run_id"), texts("what is in no capture", "problem")], caption)
+    return [f"the captures of {counted(some.height, 'run')} do not cover all hosts, so that what these sent is unknown"]
 
 
 def _partly_read(section: Section, runs: pl.DataFrame) -> str:

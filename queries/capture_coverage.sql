@@ -1,0 +1,74 @@
+-- question: Do the captures of a run cover all of its hosts, or is data that they exchange in none?
+-- subject: runs
+-- row: a run
+-- inputs: runs, hosts, flows, captures, topology_words
+-- answer: covered_hosts, problem
+-- column: run_id from runs
+-- column: hosts hosts; hosts that must be covered: declared workers and known parameter servers; without declared workers those that exchange data; null for a run without a capture
+-- column: captured_hosts hosts; hosts with a capture of their own; null where a capture was not taken at a host, as at a mirror port
+-- column: covered_hosts hosts; of hosts those with a capture, and those that the captures of others show both to send data and to get data; without known vantages those that send
+-- column: uncaptured_hosts hosts; hosts without a capture that others exchange data with; null where captured_hosts is
+-- column: problem; what is in no capture, or may be; null where nothing shows that something is missing
+-- A host does not need its own capture: of a ring of 4 the captures of hosts 1 and 3 have every transfer, if they have both directions.
+-- In a training each host sends data and gets data. A host without a capture that is seen to do one of them only does the other where
+-- nobody looked. Data between two hosts without a capture is nowhere: in a ring, or with one server, the covered hosts show that there is none.
+-- A pair exchanges data if it has at least 1% of the payload of the run's heaviest pair.
+WITH thresholds AS (
+    SELECT 0.01 AS data_share  -- of the heaviest pair's payload: a pair from here on exchanges data
+), vantages AS (
+    SELECT run_id, bool_and(vantage_ip IS NOT NULL) AS are_known
+    FROM captures
+    WHERE records > 0
+    GROUP BY run_id
+), pairs AS (
+    SELECT run_id, src_ip, dst_ip, sum(payload_bytes) AS payload_bytes
+    FROM flows
+    GROUP BY run_id, src_ip, dst_ip
+), data AS (
+    SELECT run_id, src_ip, dst_ip
+    FROM pairs
+    CROSS JOIN thresholds
+    QUALIFY payload_bytes > 0 AND payload_bytes >= data_share * max(payload_bytes) OVER (PARTITION BY run_id)
+), ends AS (  -- what is known of each host
+    SELECT run_id, src_ip AS host_ip, true AS sends, false AS gets, false AS is_captured FROM data
+    UNION ALL
+    SELECT run_id, dst_ip, false, true, false FROM data
+    UNION ALL
+    SELECT DISTINCT run_id, vantage_ip, false, false, true FROM captures WHERE vantage_ip IS NOT NULL
+), seen AS (
+    SELECT run_id, host_ip, bool_or(sends) AS sends, bool_or(gets) AS gets, bool_or(is_captured) AS is_captured
+    FROM ends
+    GROUP BY run_id, host_ip
+), counted AS (
+    SELECT run_id, are_known, count(*) FILTER (is_captured) AS captured, count(*) FILTER (NOT is_captured) AS uncaptured,
+           count(*) FILTER (are_known OR sends) AS all_seen,
+           count(*) FILTER (CASE WHEN are_known THEN is_captured OR sends AND gets ELSE sends END) AS covered
+    FROM seen
+    JOIN vantages USING (run_id)  -- what was not captured, as a generated run, has all its flows
+    GROUP BY run_id, are_known
+), servers AS (
+    SELECT run_id, count(*) AS servers
+    FROM hosts
+    WHERE role = 'parameter_server'
+    GROUP BY run_id
+), sized AS (
+    SELECT run_id, are_known, captured, uncaptured, coalesce(workers + coalesce(servers, 0), all_seen) AS hosts,
+           workers IS NOT NULL AS is_declared, least(covered, hosts) AS covered,
+           coalesce(t.topology IN ('ring', 'star', 'parameter_server'), false) AS is_sparse  -- each host has one or two peers, but the server
+    FROM runs
+    JOIN counted USING (run_id)
+    LEFT JOIN servers USING (run_id)
+    LEFT JOIN topology_words AS t ON regexp_full_match(replace(lower(runs.topology), '-', '_'), pattern)
+)
+SELECT run_id, hosts::BIGINT AS hosts, CASE WHEN are_known THEN captured END AS captured_hosts, covered::BIGINT AS covered_hosts,
+       CASE WHEN are_known THEN uncaptured END AS uncaptured_hosts,
+       CASE WHEN covered < hosts AND is_declared
+                 THEN format('{} of {} hosts are not covered: not all that they send and get is in a capture', hosts - covered, hosts)
+            WHEN covered < hosts
+                 THEN format('{} of {} hosts that exchange data have no capture and are seen in one direction only', hosts - covered, hosts)
+            WHEN are_known AND uncaptured > 1 AND NOT is_sparse
+                 THEN format('{} hosts that exchange data have no capture: what they exchange with each other is not known', uncaptured)
+       END AS problem
+FROM runs
+LEFT JOIN sized USING (run_id)
+ORDER BY run_id
