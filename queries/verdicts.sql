@@ -1,11 +1,11 @@
 -- question: Which host or link makes each training job slow, and what does it cost?
 -- subject: delays
--- row: a run, a job and a finding, the costliest first; a job that nothing delays has none
+-- row: a run, a job and a finding, the costliest first, behind it those that chance may explain; a job that nothing delays has none
 -- inputs: hosts, jobs, collective_transfers, collective_entries, edge_times, edge_causes, edge_marks, stragglers, worker_hosts
 -- answer: rank, sentence
 -- column: run_id from jobs
 -- column: job from jobs
--- column: rank; 1 is the costliest of the job
+-- column: rank; 1 is the costliest of the job; findings with a p_value above 0.05 come last
 -- column: kind; slow_host, loss, or what a link loses most by: slow_link, delay (a longer way), receiver (its window), background (other traffic), congestion (other traffic of several senders to one host at once, or ECN marks)
 -- column: host_ip; address of the host, or of the link's sender; null where the loss is on most links
 -- column: peer_ip; address of the link's receiver; null for a host, and where several links of the host are concerned
@@ -27,7 +27,7 @@
 -- is there in all steps of hosts of unlike roles.
 WITH thresholds AS (
     SELECT 0.05 AS least_share,                       -- of the mean step
-           0.2 AS most_p, 0.55 AS least_explained,
+           0.2 AS most_p, 0.05 AS likely_p, 0.55 AS least_explained,
            0.3 AS most_elsewhere, 0.9 AS most_links,  -- of a host with several slow links: what others lose, over what they would by chance
            0.75 AS least_of_link,                     -- of what the links of a host lose: one link alone
            0.8 AS slow_part, 0.6 AS slow_shared_part, -- of the usual rate, the second where the ends have several links
@@ -199,7 +199,7 @@ WITH thresholds AS (
     LEFT JOIN hosts AS a ON c.run_id = a.run_id AND c.host_ip = a.host_ip
     LEFT JOIN hosts AS b ON c.run_id = b.run_id AND c.peer_ip = b.host_ip
 )
-SELECT run_id, job, row_number() OVER (PARTITION BY run_id, job ORDER BY cost_ms DESC, kind, host_ip) AS rank, kind, host_ip, peer_ip,
+SELECT run_id, job, row_number() OVER (PARTITION BY run_id, job ORDER BY p_value > likely_p, cost_ms DESC, kind, host_ip) AS rank, kind, host_ip, peer_ip,
        cost_ms, share_of_step, explained_share * (1 - p_value) AS confidence, explained_share, p_value, k AS steps_worst, n AS steps_lost,
        CASE kind
             WHEN 'slow_host' THEN format('{} is late in {} of the {} steps in which a host is late', host, k, n)
@@ -212,7 +212,8 @@ SELECT run_id, job, row_number() OVER (PARTITION BY run_id, job ORDER BY cost_ms
                     WHEN 'background' THEN format('; other traffic of {:.1f} MB shares a link', other_bytes / 1e6)
                     WHEN 'congestion' THEN CASE WHEN is_met THEN format('; several other hosts send {:.1f} MB to its receiver at the same time', other_bytes / 1e6)
                                                 ELSE format('; {:.3g} congestion marks (ECN) or notifications come with 100 of its packets', 100 * marked_share) END
-                    WHEN 'receiver' THEN format('; the window that its receiver offers is {:.3g} KiB at most, and closes', window_bytes / 1024) ELSE '' END || '.' AS sentence
+                    WHEN 'receiver' THEN format('; the window that its receiver offers is {:.3g} KiB at most, and closes', window_bytes / 1024) ELSE '' END
+       || CASE WHEN p_value > likely_p THEN format('; not established: chance alone does as much with probability {:.2f}', p_value) ELSE '' END || '.' AS sentence
 FROM named
 WHERE CASE kind WHEN 'slow_host' THEN true WHEN 'delay' THEN true WHEN 'loss' THEN retransmitted_bytes >= least_again * payload_bytes
                 ELSE gbit_per_s <= usual_gbit_per_s * CASE WHEN is_shared THEN slow_shared_part ELSE slow_part END END

@@ -10,10 +10,13 @@ import polars as pl
 from ddnn_traces.text import counted
 from ddnn_traces.text import digits as plain_digits
 
+#: The text of a value that is not known.
+NOT_KNOWN = "–"
+
 
 def text(value: Any) -> str:
     """A value unchanged."""
-    return "–" if value is None else str(value)
+    return NOT_KNOWN if value is None else str(value)
 
 
 def words(value: str | None) -> str:
@@ -28,33 +31,33 @@ def pair(value: str | None) -> str:
 
 def yes_no(value: bool | None) -> str:
     """A truth value."""
-    return "–" if value is None else "yes" if value else "no"
+    return NOT_KNOWN if value is None else "yes" if value else "no"
 
 
 def count(value: int | None) -> str:
     """All digits of a whole number, in groups of three."""
-    return "–" if value is None else f"{value:,}"
+    return NOT_KNOWN if value is None else f"{value:,}"
 
 
 def digits(value: float | None) -> str:
     """Three digits, or all of an integer part that has more."""
-    return "–" if value is None else plain_digits(value)
+    return NOT_KNOWN if value is None else plain_digits(value)
 
 
 def milliseconds(value: float | None) -> str:
     """A time with three digits."""
-    return "–" if value is None else f"{plain_digits(value)} ms"
+    return NOT_KNOWN if value is None else f"{plain_digits(value)} ms"
 
 
 def times(value: float | None) -> str:
     """A multiple with three digits."""
-    return "–" if value is None else f"{plain_digits(value)} times"
+    return NOT_KNOWN if value is None else f"{plain_digits(value)} times"
 
 
 def percent(share: float | None) -> str:
     """A share of 1 in percent with three digits, but 100% only for all of it."""
     if share is None:
-        return "–"
+        return NOT_KNOWN
     if 0.9995 <= share < 1:
         return "more than 99.9%"
     return f"{plain_digits(100 * share)}%"
@@ -63,7 +66,7 @@ def percent(share: float | None) -> str:
 def size(value: float | None) -> str:
     """Bytes with three digits, in the largest unit (powers of 1000) of which there is at least one."""
     if value is None:
-        return "–"
+        return NOT_KNOWN
     for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if abs(value) >= factor:
             return f"{value / factor:.3g} {unit}" if abs(value) < 1000 * factor else f"{value / factor:,.0f} {unit}"
@@ -73,7 +76,7 @@ def size(value: float | None) -> str:
 def rate(gbit_per_s: float | None) -> str:
     """A throughput with three digits, in the largest unit of which there is at least one."""
     if gbit_per_s is None:
-        return "–"
+        return NOT_KNOWN
     for unit, factor in (("Gbit/s", 1.0), ("Mbit/s", 1e-3)):
         if abs(gbit_per_s) >= factor:
             return f"{plain_digits(gbit_per_s / factor)} {unit}"

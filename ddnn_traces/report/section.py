@@ -19,7 +19,7 @@ from ddnn_traces.query.dataset import StoredViews
 from ddnn_traces.regression.results import generated
 from ddnn_traces.report.charts import style
 from ddnn_traces.report.charts.panels import NAMED_ROWS, SHOWN_RUNS, choosable, panels
-from ddnn_traces.report.number_text import digits, text
+from ddnn_traces.report.number_text import NOT_KNOWN, digits, text
 from ddnn_traces.text import counted, for_xml
 
 if TYPE_CHECKING:
@@ -213,6 +213,10 @@ class Figure:
         return _with_note(spec, *self.file_parts) if self.file_parts else spec
 
 
+#: Letters of a cell that wants some width.
+_LONG = 60
+
+
 @dataclass(frozen=True)
 class Table:
     """A table of texts; the columns in `numeric` are aligned right, and sorted by `values` where these are known.
@@ -227,6 +231,15 @@ class Table:
     sources: Sequence[Source]
     values: Sequence[Sequence[float | None]] = ()
     runs: Sequence[str] = ()
+
+    @property
+    def long(self) -> set[str]:
+        """The columns with sentences, which take more than a line."""
+        return {
+            column
+            for column, *cells in zip(self.columns, *self.rows, strict=True)
+            if any(len(c) > _LONG for c in cells)
+        }
 
     @property
     def later(self) -> list[tuple[Sequence[str], Sequence[float | None], str | None]]:
@@ -351,9 +364,15 @@ class Section:
         self, frame: pl.DataFrame, columns: Sequence[Column], caption: str, source: Source | None = None,
         noun: str = "run",
     ) -> None:  # fmt: skip
-        """Add a table of the frame's rows, each a `noun`; the caption states how many are left out."""
+        """Add a table of the frame's rows, each a `noun`; the caption states how many are left out.
+
+        It also names the columns that no row has a value of; they take no place.
+        """
         source = source or self.source
         shown = frame.head(TABLE_ROWS)
+        columns, empty = _with_values(shown, columns)
+        if empty:
+            caption = f"{caption} Not known of any row: {', '.join(empty)}."
         rows = [tuple(column.cell(row) for column in columns) for row in shown.iter_rows(named=True)]
         values = [tuple(_rounded(column.value(row)) for column in columns) for row in shown.iter_rows(named=True)]
         caption = f"{caption} {_part(len(rows), frame.height, noun, 'listed', source.query)}".rstrip()
@@ -361,6 +380,14 @@ class Section:
         runs = shown["run_id"].to_list() if "run_id" in shown.columns else []
         titles = [column.title for column in columns]
         self.tables.append(Table(caption, titles, rows, numeric, [source], values, runs))
+
+
+def _with_values(frame: pl.DataFrame, columns: Sequence[Column]) -> tuple[list[Column], list[str]]:
+    """The columns that some row has a value of, and the titles of the others; of no rows, all columns."""
+    rows = list(frame.iter_rows(named=True))
+    is_empty = [bool(rows) and all(column.cell(row) == NOT_KNOWN for row in rows) for column in columns]
+    there = [column for column, empty in zip(columns, is_empty, strict=True) if not empty]
+    return there, [column.title for column, empty in zip(columns, is_empty, strict=True) if empty]
 
 
 def _rounded(value: Any) -> Any:

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 from tools import files_of_at_most
@@ -28,7 +29,18 @@ from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.regression import sentences
 from ddnn_traces.report import page as writer
 from ddnn_traces.report.chapters import host_pairs, time, trust
-from ddnn_traces.report.section import NO_FLOWS, PNG_SCALE, ROWS_AS_ELEMENTS, Results, Source, Table
+from ddnn_traces.report.number_text import NOT_KNOWN
+from ddnn_traces.report.section import (
+    NO_FLOWS,
+    PNG_SCALE,
+    ROWS_AS_ELEMENTS,
+    Results,
+    Section,
+    Source,
+    Table,
+    numbers,
+    texts,
+)
 from ddnn_traces.text import for_xml
 
 LOADING = {"src", "href", "srcset", "data", "action", "poster", "background", "xlink:href"}
@@ -143,6 +155,22 @@ def test_the_rows_of_a_long_table_are_all_in_the_page(written: Path) -> None:
     assert [cells for cells, _, _ in table.later] == rows[ROWS_AS_ELEMENTS:]
     assert table.later[0][1:] == ((float(ROWS_AS_ELEMENTS), None), "r")
     assert Table("", ("x",), [("1",)], (), ()).later == []
+
+
+def test_columns_without_a_value_take_no_place_and_are_named() -> None:
+    section = Section("slug", "Title", Source("runs"), Results.__new__(Results))
+    rows = pl.DataFrame({"run_id": ["a", "b"], "x": [1, None], "y": [None, None]}, schema_overrides={"y": pl.Int64})
+    columns = [texts("run", "run_id"), numbers("of one", "x"), numbers("of none", "y")]
+    section.table(rows, columns, "All.")
+    section.table(rows.clear(), columns, "None.")
+    table, empty = section.tables
+    assert (table.caption, table.columns) == ("All. Not known of any row: of none.", ["run", "of one"])
+    assert (table.numeric, table.rows) == (["of one"], [("a", "1"), ("b", NOT_KNOWN)])
+    assert (empty.caption, empty.columns) == ("None.", ["run", "of one", "of none"])
+
+
+def test_a_column_with_sentences_has_some_width() -> None:
+    assert Table("", ("x", "y"), [("1", "short"), ("2", "word " * 20)], (), ()).long == {"y"}
 
 
 def test_sections_are_by_question_with_the_papers_figures_as_references(written: Path) -> None:

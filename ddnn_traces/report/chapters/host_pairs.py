@@ -33,12 +33,11 @@ def topology(section: Section, frame: pl.DataFrame) -> None:
     section.headline = f"The traffic of {_shapes(frame)}{confidence}."
     columns = [
         texts("run", "run_id"), texts("topology", "topology", words), numbers("confidence", "confidence", percent),
-        texts("root or centre", "root_ip"), numbers("confidence in it", "root_confidence", percent),
-        numbers("hosts", "hosts", count),
+        texts("why unknown", "problem"), texts("root or centre", "root_ip"),
+        numbers("confidence in it", "root_confidence", percent), numbers("hosts", "hosts", count),
         numbers("directed pairs", "edges", count), numbers("payload on them", "matched_share", percent),
         Column("runner-up", _runner_up), numbers("evenness", "evenness"),
         numbers("irregularity", "irregularity"), numbers("turn", "turn"), texts("by steps", "by_steps", yes_no),
-        texts("why unknown", "problem"),
     ]  # fmt: skip
     caption = (
         "From payload inside steps alone. Evidence: the share of payload on the matched pairs, and the best that "

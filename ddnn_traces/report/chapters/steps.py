@@ -43,6 +43,9 @@ _TRANSFERS = Source("parameter_server_transfers")
 _NO_LAYERS = "No simulated run has events of its layers: `ddnn-traces simulate --layer-events` writes them."
 
 
+#: Findings of diagnose above this p-value are named, and are no headline.
+_LIKELY = 0.05
+
 chapter = Chapter("steps", "Where steps go")
 
 
@@ -55,14 +58,16 @@ chapter = Chapter("steps", "Where steps go")
     draws=(),
 )
 def delays(section: Section, jobs: pl.DataFrame) -> None:
-    found = section.rows(Source("verdicts")).sort(-pl.col("share_of_step"), "run_id", "job", "rank")
-    if found.is_empty():
+    by_chance = pl.col("p_value") > _LIKELY
+    found = section.rows(Source("verdicts")).sort(by_chance, -pl.col("share_of_step"), "run_id", "job", "rank")
+    likely = found.filter(~by_chance)
+    if likely.is_empty():
         section.headline = (
             f"Nothing stands out in {counted(jobs.height, 'job')}: no host and no link alone costs 5% of a step. A "
             "cause that all hosts share is not seen."
         )
         return
-    worst, first = found.row(0, named=True), found.filter(pl.col("rank") == 1)
+    worst, first = likely.row(0, named=True), likely.filter(pl.col("rank") == 1)
     kinds = first.group_by("kind").len().sort("len", "kind", descending=[True, False])
     where = f", in {worst['run_id']}" if jobs["run_id"].n_unique() > 1 else ""
     said = ", ".join(f"{words(kind)} {number:,}" for kind, number in kinds.iter_rows())
@@ -335,14 +340,15 @@ def inferred_steps(section: Section, score: pl.DataFrame) -> None:
         section.figure(wire.step_boundaries, frame, caption, of_boundaries)
     columns = [
         texts("run", "run_id"), texts("steps in the traffic", "structured", yes_no),
-        numbers("confidence", "confidence", percent), numbers("instants at which logged steps end", "in_log", count),
+        numbers("confidence", "confidence", percent), texts("what the traffic shows", "evidence"),
+        numbers("instants at which logged steps end", "in_log", count),
         numbers("inferred", "inferred", count), numbers("matched within 5 ms", "matched", count),
         numbers("recall", "recall", percent), numbers("precision", "precision", percent),
         numbers("by chance", "chance_precision", percent),
         numbers("precision, corrected", "corrected_precision", percent),
         numbers("timeline error (of a step, median)", "median_error_share", percent),
         numbers("95th percentile", "p95_error_share", percent),
-        numbers("log is later by (ms, median)", "median_delay_ms"), texts("what the traffic shows", "evidence"),
+        numbers("log is later by (ms, median)", "median_delay_ms"),
     ]  # fmt: skip
     section.table(score, columns, "Boundaries inferred from traffic against those of the logs.")
 

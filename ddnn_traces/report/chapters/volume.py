@@ -23,14 +23,16 @@ chapter = Chapter("volume", "How much")
 @chapter.section("conservation", "Expected and observed volume", Source("conservation"), finding="Volume", draws=())
 def conservation(section: Section, frame: pl.DataFrame) -> None:
     columns = [
-        texts("run", "run_id"), texts("topology", "topology", words), texts("law", "law", words),
-        numbers("expected payload", "expected_bytes", size), numbers("payload in steps", "payload_bytes", size),
-        numbers("spilled", "spilled_bytes", size), numbers("start-up in steps", "startup_in_steps_bytes", size),
+        texts("run", "run_id"), texts("topology", "topology", words), texts("problem", "problem"),
+        texts("flagged", "flagged", yes_no), texts("law", "law", words),
+        numbers("expected payload", "expected_bytes", size),
+        numbers("payload in steps", "payload_bytes", size), numbers("spilled", "spilled_bytes", size),
+        numbers("start-up in steps", "startup_in_steps_bytes", size),
         numbers("sent again", "retransmitted_bytes", size), numbers("framing", "framing_bytes", size),
         numbers("not captured", "missed_bytes", size),
         numbers("unexplained", "unexplained_bytes", size), numbers("unexplained share", "unexplained_share", percent),
         texts("not estimated", "not_estimated"), numbers("control", "control_bytes", size),
-        numbers("headers", "header_bytes", size), texts("flagged", "flagged", yes_no), texts("problem", "problem"),
+        numbers("headers", "header_bytes", size),
     ]  # fmt: skip
     caption = (
         "Payload of the pairs that carry the exchange, of all steps, against the law of the run's algorithm. "
