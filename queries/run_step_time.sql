@@ -5,7 +5,7 @@
 -- param: skip_steps BIGINT = 1; first steps of each run that are left out, as in step_time_rows
 -- figure: cheng figs. 2 to 10
 -- column: run_id
--- column: step_ms ms; mean of the run's steps without the first (step_time_rows); null where the log has no others
+-- column: step_ms ms; mean, not median as in replay_facts and simulate --like, of the run's steps without the first (step_time_rows); null where the log has no others
 -- column: samples_per_s samples/s; workers x batch_size over the mean step; null where one is unknown
 -- column: model_bytes
 -- column: model_size_mb

@@ -159,6 +159,8 @@ def run(
         with open_dataset(dataset) as opened:
             rows = simulator.what_if_score.of_run(opened, like, given | changes, link_mbit)
         output.emit(rows.to_arrow())
+        if reason := simulator.what_if_score.why_no_interval(rows, given | changes):
+            say(reason)
         return
     if wrong := [name for name, value in ({"link_mbit": link_mbit} | changes).items() if value is not None]:
         raise UsageError(f"--{wrong[0].replace('_', '-')}: is for --like RUN")

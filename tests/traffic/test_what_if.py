@@ -306,6 +306,14 @@ def test_an_unknown_rate_is_asked_for(tmp_path: Path) -> None:
             named=True
         )
         assert (measured["bandwidth_mbit"], changed["bandwidth_mbit"]) == (1000, 2000)
+        for change, reason in (({"bandwidth_factor": 2}, "takes 9 conditions"), ({"workers": 4}, "of rate and delay")):
+            rows = what_if_score.of_run(dataset, "r", change, link_mbit=1000)
+            assert rows.select("low_ms", "high_ms").row(2) == (None, None)
+            assert reason in (what_if_score.why_no_interval(rows, change) or "")
+
+
+def test_the_least_number_of_errors_of_an_interval() -> None:
+    assert what_if_score.quantile([0.1] * 8) is None and what_if_score.quantile([0.1] * 9) is not None
 
 
 def test_a_single_run_is_replayed_by_its_computation() -> None:

@@ -368,8 +368,8 @@ def like(facts: Sequence[Facts], run_id: str, change: Change) -> pl.DataFrame:
     """
     known = {f.run_id: f for f in facts}
     if run_id not in known:
-        others = f"; there are {listed(sorted(known), 10)}" if known else ", and no other that can be replayed"
-        raise UsageError(f"{run_id}: no run of this name{others}")
+        there = f"; there are {listed(sorted(known), 10)}" if known else ", and no other that can be replayed"
+        raise UsageError(f"{run_id}: no run of this name{there}")
     run = known[run_id]
     if run.loss_pct > 0:
         raise UsageError(f"{run_id}: loss_pct = {run.loss_pct:g}: what TCP sends again is not in the law; take another")

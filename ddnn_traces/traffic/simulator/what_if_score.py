@@ -26,6 +26,8 @@ from ddnn_traces.traffic.simulator.what_if import Calibration, Change, Facts, Pr
 EXPONENTS = (1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
 NO_LOSS = "no loss"
 _COVERED = 0.9
+#: Errors from which quantile() tells: the least n with ceil((n + 1) * _COVERED) <= n.
+_LEAST_ERRORS = 9
 
 
 def condition_class(facts: Facts) -> str:
@@ -199,8 +201,19 @@ def of_run(dataset: Dataset, run_id: str, given: Mapping[str, Any], link_mbit: f
     wide = quantile(LeftOut(facts).choice(None)[1]) if change.is_of_network else None
     is_changed, step = pl.col("what") == "changed", pl.col("step_ms")
     factor = pl.when(is_changed).then(pl.lit(wide, pl.Float64))
-    return rows.with_columns(
-        low_ms=pl.max_horizontal(step / factor, pl.min_horizontal("floor_ms", step)), high_ms=step * factor
+    low = pl.max_horizontal(step / factor, pl.min_horizontal("floor_ms", step))
+    return rows.with_columns(low_ms=pl.when(factor.is_not_null()).then(low), high_ms=step * factor)
+
+
+def why_no_interval(rows: pl.DataFrame, given: Mapping[str, Any]) -> str | None:
+    """Why a changed run in the rows of of_run() has no interval; None where it has one, or nothing is changed."""
+    if rows.filter((pl.col("what") == "changed") & pl.col("high_ms").is_null()).is_empty():
+        return None
+    if not Change(**given).is_of_network:
+        return "low_ms, high_ms: the interval of 90% is of changes of rate and delay alone"
+    return (
+        f"low_ms, high_ms: no interval of 90%: it takes {_LEAST_ERRORS} conditions without loss, of jobs of this "
+        "dataset that were measured under two or more; 'ddnn-traces simulate score' lists them"
     )
 
 
