@@ -209,7 +209,7 @@ def notes(found: tuple[Refit, ...]) -> list[str]:
     if same:
         together = any(" + " in refit.attribute and not refit.changes and refit.reason is None for refit in found)
         said.append(
-            f"The runs also differ in {', '.join(same)}, which the formula lacks: with any one of them in it"
-            f"{', or all,' if together else ''} no conclusion changes."
+            f"The runs also differ in {', '.join(same)}, which the formula lacks. No conclusion changes when one of "
+            f"them is added{', or all of them' if together else ''}."
         )
     return said

@@ -305,8 +305,8 @@ class _Publishing:
             found = words.unknown_of(self.dataset, allowed)
         if found:
             self.messages.info(
-                f"withheld, with 8 hex digits in its place, what is in no vocabulary: {_listed_words(found)}; publish "
-                "what identifies nobody with --allow WORD"
+                f"unknown words are replaced by 8 hex digits: {_listed_words(found)}; --allow WORD publishes one that "
+                "identifies nobody"
             )
         return allowed
 

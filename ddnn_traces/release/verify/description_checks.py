@@ -146,7 +146,9 @@ def check_croissant(examined: Examined) -> Iterator[Finding]:
         if wrong := _difference(loaded, files, name, table.name):
             yield failed(name, f"{wrong}; {ASK}")
         else:
-            yield passed(name, f"loads the rows of the Parquet files ({small.extent}: {len(loaded):,})")
+            yield passed(
+                name, f"mlcroissant loads {counted(len(loaded), 'row')} as they are in the files ({small.extent})"
+            )
 
 
 def record_sets(

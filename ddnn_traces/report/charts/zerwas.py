@@ -254,7 +254,7 @@ def volume_by_model(frame: pl.DataFrame) -> alt.TopLevelMixin:
             xOffset=alt.XOffset("setting:N"), color=color,
         )  # fmt: skip
         sizes = base.mark_tick(thickness=2, width=24, color=style.INK, orient="horizontal").encode(y="model_mb:Q")
-        title = alt.Title(topology.replace("_", " "), subtitle="black: model size" if rows["model_mb"].count() else "")
+        title = alt.Title(topology.replace("_", " "), subtitle="bar: model size" if rows["model_mb"].count() else "")
         layers = [sizes, volumes] if rows["model_mb"].count() else [volumes]
         return alt.layer(*layers, title=title).properties(width=max(150, 34 * len(models)), height=190)
 
