@@ -66,7 +66,7 @@ def test_an_attribute_without_an_effect_changes_nothing() -> None:
     result = fit(noisy_runs(delay_ms=pl.int_range(24) % 5, workers=pl.lit(4)), PAPER_FORMULA)
     assert [(refit.attribute, refit.changes, refit.reason) for refit in result.refits] == [("delay_ms", (), None)]
     assert depends(result) == {}
-    assert noted(result, "also differ in delay_ms", "no conclusion changes")
+    assert noted(result, "also differ in delay_ms", "No conclusion changes")
 
 
 def test_small_effects_of_several_attributes_that_add_up() -> None:

@@ -56,7 +56,7 @@ def step_volume(section: Section, frame: pl.DataFrame) -> None:
     section.headline = f"A step transmits {ratio} the model's size{slope}. {fit.synthetic or ''}".rstrip()
     caption = (
         "Mean volume of a training step against model size. A mark is the runs of a framework whose collectives send "
-        "the same by law; the number beside marks is that of the runs there; whole line: fitted; dashed: payload by law."
+        "the same by law; the number beside marks is that of the runs there; line: fitted; dashed: payload by law."
     )
     parts = [section.part(shown, frame)]
     section.figure(regression.step_volume_fit, shown, caption, parts=parts)

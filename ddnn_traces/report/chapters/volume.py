@@ -101,8 +101,9 @@ def flow_counts(section: Section, frame: pl.DataFrame) -> None:
     all_runs, frame = frame, section.need(frame.filter(pl.col("flows") > 0), NO_FLOWS)
     section.headline = (
         f"A run has {counts(frame['flows'], 'flow')}; 99% of its volume is in "
-        f"{counts(frame['large_flows'], 'large flow')}. Of the others, {counts(frame['acknowledgement_flows'], 'flow')} "
-        f"only acknowledge these, and {counts(frame['side_flows'], 'flow')} carry other traffic."
+        f"{counts(frame['large_flows'], 'large flow')}. "
+        f"Of the others, {counts(frame['acknowledgement_flows'], 'flow')} only acknowledge these, "
+        f"and {counts(frame['side_flows'], 'flow')} carry other traffic."
     )
     caption = (
         "Flows are directed five-tuples, so a TCP connection is two. Large flows are the fewest that carry 99% "
