@@ -4,15 +4,19 @@ python benchmarks/inference.py --sets 200
 
 Runs of two or three sizes, three frameworks and two batch sizes that follow the law of a ring of four. Kinds:
 `repeats`: 12 cells of 5 runs, the cells scatter by 1%, the runs of a cell by 0.1%. `mild repeats`: both by 0.5%.
-`unbalanced scatter`: one framework has 4 of 28 runs and 5 times the scatter. `length by framework`: a model size of
+`unbalanced scatter`: one framework has 4 of 22 runs and 5 times the scatter. `length by framework`: a model size of
 start-up spread over 9 to 11 steps of one framework and 18 to 22 of the others. `steps`: a row a step, 8 of each of 24
 runs, which scatter by 1%.
 
 A finding is false where the verdict on framework or batch size is significant and neither has an effect. Power: of
 framework, where one framework sends 5% more. Coverage: of the size's exponent 1, and of the mean of a cell, by the
-interval for all such runs (prediction from the other cells).
+interval for all such runs (prediction from the other cells). Each share has its exact binomial 95% interval: what
+another draw of as many sets may give. The two terms of a set are taken as independent there.
 
-A second table is of effects that hide. `collinear sizes`: a second size within 0.05% of the first. `opposite effects`:
+A second table is of the means of cells by their framework, where the scatter is unbalanced: coverage and the median
+width of the interval, in % of the mean.
+
+A third table is of effects that hide. `collinear sizes`: a second size within 0.05% of the first. `opposite effects`:
 a framework sends half at one batch size and 40% more at the other. Each has the shares of sets by verdict.
 """
 
@@ -21,9 +25,11 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections import Counter
+from collections.abc import Collection
 
 import numpy as np
 import polars as pl
+from scipy import stats
 
 from ddnn_traces.errors import PredictionError
 from ddnn_traces.regression import fit
@@ -74,24 +80,35 @@ def draw(kind: str, effect: float, rng: np.random.Generator) -> tuple[pl.DataFra
     return made.drop("mean"), made.select("run_id", "variant", "mean")
 
 
-def is_covered(rows: pl.DataFrame, truth: pl.DataFrame, rng: np.random.Generator) -> bool | None:
-    """Whether the interval for all such runs, from the other cells, holds the mean of a cell; None where refused."""
-    cell = truth["variant"][int(rng.integers(truth.height))]
+def shown(found: Collection[bool]) -> str:
+    """The share of true ones, with its binomial 95% interval."""
+    if not found:
+        return "-"
+    low, high = stats.binomtest(sum(found), len(found)).proportion_ci()
+    return f"{sum(found) / len(found):.3f} [{low:.3f}, {high:.3f}]"
+
+
+def covered(rows: pl.DataFrame, truth: pl.DataFrame, number: int) -> tuple[bool, float] | None:
+    """Whether the interval for all such runs, from the other cells, holds the mean of a cell, and its relative width.
+
+    None where the cell cannot be predicted.
+    """
+    cell = truth["variant"][number]
     mine, others = rows.filter(pl.col("variant") == cell), rows.filter(pl.col("variant") != cell)
     names = ("model_bytes", "framework_backend", "batch_size", "topology", "workers", "law_factor")
     job = Job({name: mine[name][0] for name in names}, step_ms=1.0)
-    mean = 6 * mine["model_bytes"][0] * np.exp(truth.filter(pl.col("variant") == cell)["mean"][0])
+    mean = 6 * mine["model_bytes"][0] * np.exp(truth["mean"][number])
     try:
         step = predict(others, others, job, FORMULA, extrapolate=True).of("step")
     except PredictionError:
         return None
     if step is None or step.mean_low is None or step.mean_high is None:
         return None
-    return bool(step.mean_low <= mean <= step.mean_high)
+    return bool(step.mean_low <= mean <= step.mean_high), float((step.mean_high - step.mean_low) / mean)
 
 
-def judged(kind: str, sets: int) -> dict[str, float]:
-    """Shares over the data sets of a kind."""
+def judged(kind: str, sets: int) -> tuple[list[bool], ...]:
+    """Of the data sets of a kind: false findings, real ones, and whether exponents and means of cells are covered."""
     false, found, slopes, means = [], [], [], []
     for number in range(sets):
         rng = np.random.default_rng([KINDS.index(kind), number])
@@ -103,15 +120,26 @@ def judged(kind: str, sets: int) -> dict[str, float]:
         if slope.ci_low is not None and slope.ci_high is not None:
             slopes.append(slope.ci_low <= 1 <= slope.ci_high)
         if kind != "steps":
-            means.append(is_covered(rows, truth, rng))
+            means.append(covered(rows, truth, int(rng.integers(truth.height))))
         with_effect, _ = draw(kind, np.log(1.05), np.random.default_rng([KINDS.index(kind), number, 1]))
         verdicts = {verdict.term: verdict.significant for verdict in fit(with_effect, FORMULA).verdicts}
         found.append(verdicts[TERMS[0]] is True)
-    known = [mean for mean in means if mean is not None]
+    return false, found, slopes, [mean[0] for mean in means if mean is not None]
+
+
+def by_framework(sets: int) -> dict[str, tuple[list[bool], float]]:
+    """Of a cell of each framework in sets of unbalanced scatter: whether its mean is covered, and the median width."""
+    found: dict[str, list[tuple[bool, float]]] = {name: [] for name in FRAMEWORKS}
+    for number in range(sets):
+        rng = np.random.default_rng([KINDS.index("unbalanced scatter"), number])
+        rows, truth = draw("unbalanced scatter", 0.0, rng)
+        for name, cells in found.items():
+            mine = np.flatnonzero((rows["framework_backend"] == name).to_numpy())
+            cell = covered(rows, truth, int(rng.choice(mine)))
+            cells += [cell] if cell is not None else []
     return {
-        "false": float(np.mean(false)), "power": float(np.mean(found)), "slope": float(np.mean(slopes)),
-        "mean": float(np.mean(known)) if known else float("nan"),
-    }  # fmt: skip
+        name: ([held for held, _ in cells], float(np.median([w for _, w in cells]))) for name, cells in found.items()
+    }
 
 
 def hiding(kind: str, number: int) -> tuple[pl.DataFrame, str, str]:
@@ -141,14 +169,15 @@ def main() -> None:
     arguments = parser.parse_args()
     print("| kind | false findings | power | coverage of the exponent | of cell means |\n|---|---|---|---|---|")
     for kind in KINDS:
-        shares = judged(kind, arguments.sets)
-        shown = ["-" if np.isnan(share) else f"{share:.3f}" for share in shares.values()]
-        print(f"| {kind} | {' | '.join(shown)} |", flush=True)
+        print(f"| {kind} | {' | '.join(map(shown, judged(kind, arguments.sets)))} |", flush=True)
+    print("\n| framework (unbalanced scatter) | coverage of cell means | median width (%) |\n|---|---|---|")
+    for name, (held, width) in by_framework(arguments.sets).items():
+        print(f"| {name} | {shown(held)} | {100 * width:.2f} |", flush=True)
     print("\n| effect | called significant | not separable, not established | insignificant |\n|---|---|---|---|")
     for kind in ("collinear sizes", "opposite effects"):
         counts = verdict_counts(kind, arguments.sets)
-        shown = [f"{counts[answer] / arguments.sets:.3f}" for answer in (True, None, False)]
-        print(f"| {kind} | {' | '.join(shown)} |", flush=True)
+        shares = [f"{counts[answer] / arguments.sets:.3f}" for answer in (True, None, False)]
+        print(f"| {kind} | {' | '.join(shares)} |", flush=True)
 
 
 if __name__ == "__main__":

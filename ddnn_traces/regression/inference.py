@@ -19,7 +19,17 @@ import numpy as np
 import polars as pl
 
 from ddnn_traces.regression.design import Design, Share, split_aliased, unit
-from ddnn_traces.regression.estimate import ALL, Column, Estimate, Scatter, Vector, Without, overlap, without_lost
+from ddnn_traces.regression.estimate import (
+    ALL,
+    ROUNDING,
+    Column,
+    Estimate,
+    Scatter,
+    Vector,
+    Without,
+    overlap,
+    without_lost,
+)
 from ddnn_traces.regression.formula import INTERCEPT, Formula, inverse
 from ddnn_traces.regression.results import (
     ALPHA,
@@ -285,6 +295,29 @@ def group_scatter(estimate: Estimate, design: Design, rows: pl.DataFrame) -> tup
         least, most = min(sizes, key=lambda k: sizes[k]), max(sizes, key=lambda k: sizes[k])
         found.append(GroupScatter(term.name, float(statistic), float(p_value), least, sizes[least], most, sizes[most]))
     return tuple(found)
+
+
+def level_variances(estimate: Estimate, levels: Sequence[str]) -> tuple[dict[str, tuple[float, float]], float, float]:
+    """Variance and degrees of freedom of the rows of each level, and Bartlett's test that the variances are equal.
+
+    Of levels with three rows and more that do not lie on the fit; nothing, 0 and 1 without two of them. Bartlett's test
+    sees what Brown and Forsythe's does not in three rows, of which the median is always 0 from the median.
+    """
+    from scipy import stats
+
+    free = estimate.leverage < ALL
+    least = ROUNDING * float(np.linalg.norm(estimate.response))
+    samples = {}
+    for level in dict.fromkeys(levels):
+        mine = free & (np.array(levels) == level)
+        scaled = estimate.residuals[mine] / np.sqrt(1 - estimate.leverage[mine])
+        if len(scaled) >= MIN_OF_LEVEL and scaled.std() > least:
+            samples[level] = scaled
+    if len(samples) < 2:
+        return {}, 0.0, 1.0
+    statistic, p_value = stats.bartlett(*samples.values())
+    found = {level: (float((scaled**2).mean()), float(len(scaled) - 1)) for level, scaled in samples.items()}
+    return found, float(statistic), float(p_value)
 
 
 # --- predictions of left-out runs

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
@@ -20,9 +21,9 @@ import polars as pl
 from ddnn_traces.errors import PredictionError, RegressionError, UsageError
 from ddnn_traces.regression import design, fitting, robustness
 from ddnn_traces.regression.design import CELL, MEASURED, MIN_RUNS, RUN, clean_numbers
-from ddnn_traces.regression.estimate import ALL, Column, Estimate, Vector
+from ddnn_traces.regression.estimate import Column, Estimate, Vector
 from ddnn_traces.regression.formula import INTERCEPT, Formula, inverse, parse, terms_of
-from ddnn_traces.regression.inference import MIN_OF_LEVEL, breusch_pagan, group_scatter
+from ddnn_traces.regression.inference import breusch_pagan, level_variances
 from ddnn_traces.regression.results import (
     ALPHA,
     LEVEL,
@@ -31,12 +32,18 @@ from ddnn_traces.regression.results import (
     Job,
     Predicted,
     Prediction,
+    degrees,
     generated,
     p_text,
     plain,
 )
 from ddnn_traces.text import counted, nearest
 
+#: p of Bartlett's test below which the scatter is taken by level: a wrong pooling costs coverage, a wrong separation
+#: only width (docs/regression.md has both).
+_DIFFERS = 0.5
+#: Degrees of freedom from which a level's variance is its own also where it is smaller than that of all.
+_OF_MANY = 5
 #: Draws of volume and step time for the interval of an hour, and their seed.
 DRAWS, SEED = 200_000, 0
 _MS_AN_HOUR = 3_600_000.0
@@ -253,7 +260,7 @@ class _Point:
     centre: float
     mean_error: float
     new_error: float
-    df: int
+    df: float
     invert: Callable[[Any], Any]
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
@@ -327,8 +334,8 @@ def _point(rows: pl.DataFrame, text: str, responses: Collection[str], job: Job) 
             f"the job lies outside the space that the runs span together: leverage {leverage:.3g}, where the largest "
             f"of a run is {largest:.3g} (hidden extrapolation)"
         )
-    variance, df, of_scatter = _scatter_at(fit, cells, formula, values)
-    notes = [*_unused_notes(usable, formula, described), *_fit_notes(fit, formula, of_scatter)]
+    of_cell, df, by_level, by_level_p = _of_cell(fit, cells, formula, values, own, coordinates)
+    notes = [*_unused_notes(usable, formula, described), *_fit_notes(fit, formula, by_level, by_level_p)]
     if power:
         notes.append(
             f"the scatter grows as {size} to the power of {power:g} (restricted likelihood): the runs are weighted by "
@@ -340,7 +347,6 @@ def _point(rows: pl.DataFrame, text: str, responses: Collection[str], job: Job) 
             f"{unused} of {rows.height} runs are not in the fit: they lack a value of the formula, or are no clean "
             "examples of it (regress names them)"
         )
-    of_cell = variance * (own**2 + leverage)
     more, note = _scatter_within(usable, cells, formula, deviations)
     notes += note
     mean_error, new_error = math.sqrt(of_cell), math.sqrt(of_cell + more * own**2)
@@ -390,30 +396,56 @@ def _law_factor(rows: pl.DataFrame, described: Mapping[str, Any]) -> float:
     )
 
 
-def _scatter_at(
-    fit: Estimate, cells: pl.DataFrame, formula: Formula, values: Mapping[str, Any]
-) -> tuple[float, int, str]:
-    """The variance of cells about the fit at the job, its degrees of freedom, and a note on it.
+def _of_cell(
+    fit: Estimate, cells: pl.DataFrame, formula: Formula, values: Mapping[str, Any], own: float, coordinates: Vector
+) -> tuple[float, float, str, float]:
+    """The variance of the job's cell about its prediction, Satterthwaite's degrees of freedom, a note, and its p.
 
-    Where the scatter differs by a term, it is that of the job's level, if the test had cells of that, and it is
-    larger than that of all: few cells tell a smaller one poorly.
+    It is a sum over the levels of the term by which the scatter differs most: the variance of each level times the part
+    of its cells in the prediction, and that of the job's level for the cell itself. It is that of all for levels
+    without one of their own, and everywhere where the job's level has none.
     """
-    made = design.make_design(cells, formula)
-    differing = [found for found in group_scatter(fit, made, cells) if found.p_value < ALPHA]
-    free = fit.leverage < ALL
-    for found in sorted(differing, key=lambda found: found.p_value):
-        name = made.term(found.term).variables[0]
-        mine = free & (cells[name] == values[name]).fill_null(value=False).to_numpy()
-        count = int(mine.sum())
-        variance = float((fit.residuals[mine] ** 2 / (1 - fit.leverage[mine])).mean()) if count else 0.0
-        if count >= MIN_OF_LEVEL and variance > fit.variance:
-            note = (
-                f"the scatter of {formula.left} differs by {found.term} (Brown and Forsythe, {p_text(found.p_value)}): "
-                f"the intervals take that of the {count} cells with {name} = {plain(values[name])}, with "
-                f"{count - 1} degrees of freedom"
-            )
-            return variance, count - 1, note
-    return fit.variance, fit.df_resid, ""
+    parts = (fit.basis @ coordinates) ** 2
+    all_alike = fit.variance, float(fit.df_resid)
+    name, p_value, levels, variances = _by_level(fit, cells, formula)
+    mine = plain(values[name]) if variances else ""
+    if mine not in variances:
+        return fit.variance * (own**2 + float(parts.sum())), all_alike[1], "", p_value
+    shares: dict[tuple[float, float], float] = defaultdict(float)
+    for level, part in zip(levels, parts.tolist(), strict=True):
+        shares[variances.get(level, all_alike)] += part
+    shares[variances[mine]] += own**2
+    found = [(part * variance, df) for (variance, df), part in shares.items()]
+    variance = sum(part for part, _ in found)
+    df = variance**2 / sum(part**2 / df for part, df in found)
+    note = (
+        f"the scatter of {formula.left} is taken by {name} (Bartlett, {p_text(p_value)}): that of the "
+        f"{levels.count(mine)} cells with {mine}, and of other levels as far as they enter, with {degrees(df)} degrees "
+        "of freedom"
+    )
+    return variance, df, note, p_value
+
+
+def _by_level(
+    fit: Estimate, cells: pl.DataFrame, formula: Formula
+) -> tuple[str, float, list[str], dict[str, tuple[float, float]]]:
+    """The attribute by which the scatter differs most, p of that, each cell's level, and levels' variances with df.
+
+    Nothing where none differs. A level has its own variance where that is larger than that of all, or of many cells:
+    few cells tell a smaller one poorly.
+    """
+    found: list[tuple[float, str, float, list[str], dict[str, tuple[float, float]]]] = []
+    if not fit.is_exact:
+        for term in design.make_design(cells, formula).terms:
+            if term.categorical and len(term.variables) == 1:
+                levels = [plain(level) for level in cells[term.variables[0]]]
+                variances, statistic, p_value = level_variances(fit, levels)
+                found.append((statistic, term.variables[0], p_value, levels, variances))
+    statistic, name, p_value, levels, variances = max(found, key=lambda one: one[0], default=(0.0, "", 1.0, [], {}))
+    if p_value >= _DIFFERS:
+        return name, p_value, levels, {}
+    own = {level: one for level, one in variances.items() if one[0] > fit.variance or one[1] >= _OF_MANY}
+    return name, p_value, levels, own
 
 
 def _scatter_within(
@@ -441,8 +473,8 @@ def _too_few(rows: pl.DataFrame, found: pl.DataFrame, formula: Formula) -> str:
     return f"{fitting.cells_text(found)}, and at least {MIN_RUNS} are needed{why}"
 
 
-def _fit_notes(fit: Estimate, formula: Formula, of_scatter: str) -> list[str]:
-    """The assumptions and the scale of the intervals; of_scatter: whose scatter they take, where not that of all."""
+def _fit_notes(fit: Estimate, formula: Formula, by_level: str, by_level_p: float) -> list[str]:
+    """The assumptions and the scale of the intervals; by_level: whose scatter they take, where not that of all."""
     notes = []
     if formula.left not in formula.left_names:
         notes.append(
@@ -451,10 +483,11 @@ def _fit_notes(fit: Estimate, formula: Formula, of_scatter: str) -> list[str]:
         )
     if fit.is_exact:
         notes.append("every run lies on the fit to within rounding: there is no scatter to compute an interval from")
+    if by_level:
+        notes.append(by_level)
     _, p_value = breusch_pagan(fit)
-    if of_scatter:
-        notes.append(of_scatter)
-    elif p_value is not None and p_value < ALPHA:
+    follows = bool(by_level) and by_level_p < ALPHA
+    if not follows and p_value is not None and p_value < ALPHA:
         notes.append(
             f"the scatter of {formula.left} changes with the terms (Breusch-Pagan, {p_text(p_value)}), and the "
             "intervals assume that it does not: too wide for some jobs, too narrow for others"
