@@ -203,7 +203,8 @@ SELECT run_id, job, row_number() OVER (PARTITION BY run_id, job ORDER BY p_value
        cost_ms, share_of_step, explained_share * (1 - p_value) AS confidence, explained_share, p_value, k AS steps_worst, n AS steps_lost,
        CASE kind
             WHEN 'slow_host' THEN format('{} is late in {} of the {} steps in which a host is late', host, k, n)
-            WHEN 'loss' THEN format('{} pause{} for {:.1f} MB that are sent again', link, s, retransmitted_bytes / 1e6)
+            WHEN 'loss' THEN format('{} pause{} for {:.1f} MB sent again, {:.2g}% of the {:.1f} MB of all steps', link, s, retransmitted_bytes / 1e6,
+                                    100 * retransmitted_bytes / payload_bytes, payload_bytes / 1e6)
             WHEN 'delay' THEN format('{} answer{} {:.3g} ms later than other links', link, s, extra_ms)
             ELSE format('{} carr{} {:.3g} Gbit/s where similar links carry {:.3g}', link, CASE s WHEN '' THEN 'y' ELSE 'ies' END, gbit_per_s, usual_gbit_per_s) END
        || format(': {} ms of {} ms a step ({:.0f}%)', format(CASE WHEN cost_ms < 100 THEN '{:.3g}' ELSE '{:.0f}' END, cost_ms),

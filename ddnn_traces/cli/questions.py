@@ -138,6 +138,7 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
         jobs = opened.query("jobs")
         seen = set(jobs["run_id"])
         unseen = [run for run in opened.run_ids if run not in seen]
+        mixed = opened.query("jobs_of_run").drop_nulls("problem")
         uncaptured = Counter(opened.query("uncaptured_hosts")["run_id"]) if unseen else Counter()
     for run_id, job, rank, confidence, sentence in found.select(
         "run_id", "job", "rank", "confidence", "sentence"
@@ -149,6 +150,8 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
     quiet = jobs.height - found.select("run_id", "job").n_unique()
     if quiet:
         click.echo(f"Nothing stands out in {counted(quiet, 'job')}.")
+    for run_id, problem in mixed.select("run_id", "problem").iter_rows():
+        click.echo(printable(f"{run_id}: {problem}."))
     partial = [run for run in unseen if uncaptured[run]]
     if partial:
         names = listed([f"{counted(uncaptured[run], 'host')} of {run}" for run in partial], _MOST_NAMES)

@@ -13,6 +13,8 @@ from tools import RunCommand
 
 import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.report.chapters import trust
+from ddnn_traces.report.section import Results
 
 DATASET = Path(__file__).parents[2] / "data" / "dataset"
 MS = 1_000_000
@@ -293,6 +295,16 @@ def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Pa
         "into the run's folder and ingest again.",
         "In 1 run no job is seen: flows must repeat their bytes in each of five steps.",
     ]
+
+
+def test_diagnose_and_the_report_name_runs_that_hold_several_trainings(command: RunCommand, tmp_path: Path) -> None:
+    case = Path(__file__).parents[1] / "queries" / "jobs_of_run" / "two_rings"
+    tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}
+    with write_dataset(tmp_path / "dataset", tables) as opened, Results(opened) as results:
+        [section] = trust.chapter.sections(results, only=["losses"])
+    assert "several trainings are in the captures of 2 runs (apart, same)" in section.headline
+    said = command("diagnose", "dataset").stdout.decode().splitlines()
+    assert [line.partition(":")[0] for line in said if "2 trainings are in its captures" in line] == ["apart", "same"]
 
 
 @pytest.mark.long

@@ -50,7 +50,7 @@ UNITS = {column.unit for table in schema.tables() for column in table.columns} |
         "transfers",
         "bursts",
     ),
-    *("batches", "channels", "pairs", "queue pairs", "windows", "replicates", "links", "edges", "groups"),
+    *("batches", "channels", "pairs", "queue pairs", "windows", "replicates", "links", "edges", "groups", "jobs"),
 }
 #: Name of a result column -> the units that it may have; the first match counts.
 NAMED_UNITS = {

@@ -9,16 +9,19 @@ import polars as pl
 
 from ddnn_traces.report.number_text import count, number_of, percent, size, words
 from ddnn_traces.report.section import Chapter, Column, Section, Source, numbers, texts
-from ddnn_traces.text import counted
+from ddnn_traces.text import counted, listed
 
 chapter = Chapter("trust", "Can it be trusted")
 appendix = Chapter("appendix", "Appendix")
+
+_MOST_NAMES = 3  # runs in a headline
 
 
 @chapter.section("losses", "Packets that the captures lack", Source("run_capture_loss"), finding="Captures", draws=())
 def losses(section: Section, frame: pl.DataFrame) -> None:
     runs = section.rows(Source("run_overview"))
-    said = [_lost(section, frame), *_uncovered(section, frame), _partly_read(section, runs), _checked(section)]
+    said = [_lost(section, frame), *_uncovered(section, frame), *_several_jobs(section)]
+    said += [_partly_read(section, runs), _checked(section)]
     said.append(_in_flows(section) + _offload(runs))
     section.headline = f"{'; '.join(said)}."
     if note := section.results.synthetic_sentence:
@@ -59,6 +62,22 @@ def _uncovered(section: Section, frame: pl.DataFrame) -> list[str]:
     caption = "Runs whose captures do not cover all hosts: volumes, rates and steps are those of a part of the run."
     section.table(some, [texts("run", "run_id"), texts("what is in no capture", "problem")], caption)
     return [f"the captures of {counted(some.height, 'run')} do not cover all hosts, so that what these sent is unknown"]
+
+
+def _several_jobs(section: Section) -> list[str]:
+    """A table of the runs whose captures hold several trainings; what the headline says of them."""
+    source = Source("jobs_of_run")
+    some = section.rows(source).drop_nulls("problem")
+    if some.is_empty():
+        return []
+    caption = "Runs that hold several trainings; the query `jobs` has the hosts and the step time of each."
+    columns = [texts("run", "run_id"), numbers("trainings", "jobs", count), texts("what to do", "problem")]
+    section.table(some, columns, caption, source)
+    named = listed(some["run_id"].to_list(), _MOST_NAMES)
+    return [
+        f"several trainings are in the captures of {counted(some.height, 'run')} ({named}): topology, totals and steps "
+        "are of all together"
+    ]
 
 
 def _partly_read(section: Section, runs: pl.DataFrame) -> str:

@@ -1,0 +1,35 @@
+-- question: Do the captures of a run hold more than one training job?
+-- subject: runs
+-- row: a run in which a job is seen
+-- inputs: jobs, events
+-- optional: events
+-- column: run_id from jobs
+-- column: jobs jobs; training jobs that the traffic shows
+-- column: shared_hosts hosts; hosts of more than one of them
+-- column: is_interrupted; whether a process or host was killed or restarted on purpose: a job that follows may be the same training
+-- column: problem; what to do about several jobs; null where there is one, and where is_interrupted explains them
+-- Topology, totals, steps of the log and fits of a run are of all its jobs together.
+WITH members AS (
+    SELECT run_id, host_ip, count(*) AS jobs
+    FROM (SELECT run_id, job, unnest(string_split(hosts, ',')) AS host_ip FROM jobs)
+    GROUP BY run_id, host_ip
+), shared AS (
+    SELECT run_id, count(*) FILTER (jobs > 1) AS shared_hosts
+    FROM members
+    GROUP BY run_id
+), interrupted AS (
+    SELECT DISTINCT run_id, true AS is_interrupted
+    FROM events
+    WHERE kind IN ('process_killed', 'host_killed', 'restart')
+)
+SELECT run_id, count(*) AS jobs, any_value(shared_hosts) AS shared_hosts, coalesce(any_value(is_interrupted), false) AS is_interrupted,
+       CASE WHEN count(*) > 1 AND any_value(is_interrupted) IS NULL
+            THEN format('{} trainings are in its captures: topology, totals and steps are of all together. Put the captures of each into a '
+                        || 'folder of its own, or choose {} of one (ingest --filter)', count(*),
+                        CASE WHEN any_value(shared_hosts) > 0 THEN 'the ports' ELSE 'the hosts' END)
+       END AS problem
+FROM jobs
+JOIN shared USING (run_id)
+LEFT JOIN interrupted USING (run_id)
+GROUP BY run_id
+ORDER BY run_id
