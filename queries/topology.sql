@@ -66,7 +66,8 @@ SELECT run_id, topology,
        root_ip, root_confidence, towards_root_share, hosts, edges, matched_share, misplaced_share, volume_ratio, idle_hosts,
        evenness, irregularity, turn, by_steps, runner_up, runner_up_share, level, core_hosts, smaller_party, groups,
        CASE WHEN communicators > 0
-            THEN format('several patterns ({} collectives of {} communicators; see collectives)', collectives, communicators)
+            THEN format('several patterns ({} collectives of {} communicator{}; see collectives)', collectives, communicators,
+                        CASE WHEN communicators > 1 THEN 's' ELSE '' END)
             WHEN hosts = 2 THEN 'two hosts: every topology is the one link between them'
             WHEN by_steps IS NULL THEN 'no payload between hosts'
             WHEN topology = 'unknown' THEN 'no shape fits the pairs that carry the exchange' END AS problem

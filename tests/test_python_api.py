@@ -91,6 +91,8 @@ def test_tables_are_relations(sample_dataset: Dataset) -> None:
         assert {*schema.TABLES, "query", "sql", "plot"} <= {*dir(opened)}
         with pytest.raises(AttributeError, match="a dataset has no flow; did you mean flows"):
             opened.flow  # noqa: B018
+        with pytest.raises(AttributeError, match=r"a dataset has no nothing; dir\(\) lists what it has$"):
+            opened.nothing  # noqa: B018
 
 
 def test_a_notebook_shows_a_dataset_as_a_table(tmp_path: Path, sample_dataset: Dataset) -> None:

@@ -93,7 +93,8 @@ class _Grouped(click.Group):
 def cli() -> None:
     """Packet captures of distributed deep-learning training: flow tables, SQL, regression and reports.
 
-    Exit codes: 0 done, 1 the data is wrong or partial, 2 the call is wrong.
+    Exit codes: 0 done, 1 the data is wrong or partial, 2 the call is wrong, 130 interrupted (Ctrl-C). Missing folders
+    above --out are made.
     """
 
 

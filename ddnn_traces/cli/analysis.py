@@ -191,7 +191,7 @@ def report(dataset: str | Path, out: Path, charts: Path | None, runs: tuple[str,
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="File: .svg, .png, .html or .json (Vega-Lite).",
+    help="File: .svg, .png, .pdf, .html or .json (Vega-Lite).",
 )
 def plot(
     dataset: str | Path, name: str | None, runs: tuple[str, ...], params: tuple[str, ...], out: Path | None
@@ -223,7 +223,7 @@ def plot(
         say(f"also of {name}, in the report: {', '.join(figure.name for figure in others)}")
 
 
-_DRAWINGS = (".svg", ".png", ".html", ".json")
+_DRAWINGS = (".svg", ".png", ".pdf", ".html", ".json")
 
 
 def _print_chart(figure: Figure) -> None:
@@ -245,6 +245,8 @@ def _write_chart(figure: Figure, out: Path) -> None:
         content = (json.dumps(figure.file_spec, ensure_ascii=False, indent=1) + "\n").encode()
     elif suffix == ".html":
         content = page.chart_page(figure).encode()
+    elif suffix == ".pdf":
+        content = figure.pdf()
     else:
         content = figure.drawn()[suffix.removeprefix(".")]
     with written(out) as file:

@@ -129,7 +129,7 @@ def _refuse_meaningless(context: click.Context, target: Target) -> None:
 @click.option(
     "--flow", "flows", type=int, multiple=True, metavar="F", help="flow_id in the table flows; may be repeated."
 )
-@click.option("--pair", metavar="A,B", help="Two hosts, by address or label; both directions.")
+@click.option("--pair", metavar="A,B", help="Two hosts, by address, label or name in charts (W1); both directions.")
 @click.option(
     "--step",
     type=int,

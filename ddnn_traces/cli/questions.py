@@ -160,8 +160,9 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
         )
         click.echo(printable(f"{about} Put their captures into the run's folder and ingest again."))
     if len(unseen) > len(partial):
-        others = counted(len(unseen) - len(partial), "run")
-        click.echo(f"In {others} no job is seen: flows must repeat their bytes in each of five steps.")
+        others = [run for run in unseen if not uncaptured[run]]
+        about = f"In {counted(len(others), 'run')} no job is seen ({listed(others, _MOST_NAMES)})"
+        click.echo(printable(f"{about}: flows must repeat their bytes in each of five steps."))
 
 
 @click.command(short_help="Run your own SQL; without a statement, open a shell")

@@ -18,6 +18,7 @@ from ddnn_traces.collectives import shapes
 from ddnn_traces.collectives.jobs import Steps
 from ddnn_traces.collectives.phases import Parts, Phase, measured, merge
 from ddnn_traces.collectives.streams import Array, Stream, by_hosts, groups, header_bytes, hosts_of, without_control
+from ddnn_traces.text import counted
 
 _EQUAL = 0.02  # of the bytes of two flows
 _UNEQUAL_BYTES = 350.0  # control messages
@@ -367,8 +368,8 @@ def _all_reduce(pieces: Sequence[_Piece], volume: float, size: int, by: str) -> 
     phases = tuple(piece.phase for piece in pieces)
     rounds = sum(piece.messages for piece in pieces)
     evidence = {
-        "rounds": f"{rounds} messages on each of {size} flows, in {len(pieces)} phases",
-        "pauses": f"{len(pieces)} phases of {size} hosts, with pauses that are short beside them",
+        "rounds": f"{rounds} messages on each of {size} flows, in {counted(len(pieces), 'phase')}",
+        "pauses": f"{counted(len(pieces), 'phase')} of {size} hosts, with pauses that are short beside them",
         "lengths": f"messages of one of several lengths on each of {size} flows, without a pause",
     }[by]
     halves = "two all_gather or reduce_scatter"

@@ -50,7 +50,8 @@ _Row = dict[str, Any]
 class Selection:
     """Which packets: those that have all that is given.
 
-    flows: flow_ids. pair: two hosts, each by an address or its label; both directions. step: of the worker at whose
+    flows: flow_ids. pair: two hosts, each by an address, its label or its short name (query
+    host_names); both directions. step: of the worker at whose
     host the packets were captured, as in step_flows. Raises UsageError without any, and for a pair that is none.
     """
 
@@ -143,8 +144,6 @@ def _output(out: Path, stdout: BinaryIO | None) -> Iterator[BinaryIO]:
             file.seek(0)
             shutil.copyfileobj(file, stdout)
         return
-    if not out.parent.is_dir():
-        raise UsageError(f"{out}: there is no folder {out.parent}; make it, or choose another --out")
     with whole_file(out) as path:
         try:
             opened = path.open("wb")
@@ -320,7 +319,7 @@ class _Wanted:
                 )
 
     def _addresses(self, name: str) -> list[str]:
-        """The addresses of a host, by one of them or its label. Raises UsageError."""
+        """The addresses of a host, by one of them, its label or its short name in charts (W1). Raises UsageError."""
         with suppress(ValueError):
             name = str(ipaddress.ip_address(name))
         labels = self._run.rows("SELECT host_ip, label FROM hosts WHERE run_id = $run ORDER BY host_ip")
@@ -330,8 +329,11 @@ class _Wanted:
         found = [row["host_ip"] for row in labels if name in (row["host_ip"], row["label"])]
         found += [row["ip"] for row in ends if row["ip"] == name and name not in found]
         if not found:
+            names = self._run.rows("FROM host_names WHERE run_id = $run")
+            found = [row["host_ip"] for row in names if row["host"] == name]
+        if not found:
             known = sorted({row["label"] for row in labels if row["label"]} | {row["host_ip"] for row in labels})
-            raise UsageError(f"run {self._run.name} has no host {name}; {nearest(name, known)}")
+            raise UsageError(f"run {self._run.name} has no host {name}; {nearest(name, known, 8)}")
         return found
 
     def _times_of_step(self, step: int) -> dict[str, tuple[int, int]]:
@@ -342,7 +344,8 @@ class _Wanted:
         )
         if not rows:
             raise UsageError(
-                f"run {self._run.name} has no training log, so it has no steps; choose by --flow or --pair"
+                f"run {self._run.name} has no training log, so it has no logged steps: write the packets of a --pair "
+                "or --flow, and cut these by 'editcap -A START -B END' with the times of query inferred_steps"
             )
         ends: dict[str, dict[int, int]] = {}
         first = {}

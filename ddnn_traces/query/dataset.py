@@ -242,7 +242,8 @@ class Dataset:
     def __getattr__(self, name: str) -> duckdb.DuckDBPyRelation:
         """A table, as a relation of DuckDB: dataset.flows.filter("packets > 10").pl()."""
         if name not in schema.TABLES:
-            near = nearest(name, [*schema.TABLES, *(own for own in vars(Dataset) if own[0] != "_")], 1)
+            near = nearest(name, [*schema.TABLES, *(own for own in vars(Dataset) if own[0] != "_")], 0)
+            near = near if near.startswith("did") else "dir() lists what it has"
             raise AttributeError(f"a dataset has no {name}; {near}")
         return self._connection.table(name)
 
@@ -268,7 +269,7 @@ class Dataset:
         runs = self.run_ids
         if len(runs) != 1:
             shown = ", ".join(runs[:5]) + (", ..." if len(runs) > 5 else "")
-            raise UsageError(f"choose one run with --run; {self.name} has {len(runs)}: {shown}")
+            raise UsageError(f"choose one run with --run, in Python runs=[NAME]; {self.name} has {len(runs)}: {shown}")
         return runs[0]
 
     def query(self, name: str, **params: Any) -> pl.DataFrame:

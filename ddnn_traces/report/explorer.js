@@ -32,7 +32,9 @@ const sum = (groupby) => ({aggregate: [{op: 'sum', field: 'bytes', as: 'bytes'}]
 const BYTES = "replace(format(datum.value, '.6~s'), regexp('([a-zA-Z]?)$'), ' $1B')";
 const end = (runs) => Math.max(...runs.map((run) => (run.windows + 1) * run.width_s));
 
-const spec = (most, width, end_s, datasets) => {
+// drawn: the datasets of which some run of the page has rows. Vega warns of a chart without any.
+const spec = (most, width, end_s, datasets, drawn) => {
+  const charted = (name, chart) => (drawn.includes(name) ? [chart] : []);
   const time = {field: 'since_s', type: 'quantitative', title: "time since the run's first packet (s)",
     scale: {nice: false, domain: [0, {expr: 'end_s'}]}};
   const zoomed = {...time, scale: {nice: false, domain: ['time.since_s ? time.since_s[0] : 0', 'time.since_s ? time.since_s[1] : end_s'].map((expr) => ({expr}))}};
@@ -56,15 +58,15 @@ const spec = (most, width, end_s, datasets) => {
         params: [{name: 'time', select: {type: 'interval', encodings: ['x']}}],
         mark: {type: 'line', interpolate: 'step-after', strokeWidth: 1.2},
         encoding: {x: time, y: {field: 'gbit_per_s', type: 'quantitative', title: 'throughput (Gbit/s)'}, color: series, detail: {field: 'run'}}},
-      {data: {name: 'steps'}, width, height: 110, transform: filters('time'), mark: {type: 'rule', strokeWidth: 2},
+      ...charted('steps', {data: {name: 'steps'}, width, height: 110, transform: filters('time'), mark: {type: 'rule', strokeWidth: 2},
         encoding: {x: zoomed, x2: {field: 'until_s'}, y: {field: 'duration_ms', type: 'quantitative', title: 'step (ms)'}, color: {...series, legend: null},
-          tooltip: ['run', 'worker', 'step', 'duration_ms'].map((field) => ({field}))}},
-      {data: {name: 'collectives'}, width, height: {step: 28}, transform: filters('time'),
+          tooltip: ['run', 'worker', 'step', 'duration_ms'].map((field) => ({field}))}}),
+      ...charted('collectives', {data: {name: 'collectives'}, width, height: {step: 28}, transform: filters('time'),
         // the tick: what is shorter than a pixel
         layer: [{mark: {type: 'rule', strokeWidth: 10}, encoding: {x2: {field: 'until_s'}}}, {mark: {type: 'tick', height: 10, thickness: 1}}],
         encoding: {x: zoomed, color: {field: 'kind', type: 'nominal', title: null, scale: {domain: KINDS, range: COLOURS}},
           y: {field: 'track', type: 'nominal', title: null, axis: inside},
-          tooltip: ['run', 'track', 'step', 'position', 'kind', 'since_s', 'until_s', 'payload'].map((field) => ({field}))}},
+          tooltip: ['run', 'track', 'step', 'position', 'kind', 'since_s', 'until_s', 'payload'].map((field) => ({field}))}}),
       {columns: isNarrow ? 1 : 2, concat: [
         {data: {name: 'windows'}, width: isNarrow ? width : width * 0.36, height: 300, params: [point('pair', ['sender', 'receiver'])],
           transform: [...filters('time', 'flow'), sum(['sender', 'receiver'])], mark: 'rect',
@@ -153,21 +155,23 @@ const start = async () => {
   for (const option of list.options) option.selected = asked.has(option.value);
   if (!list.selectedOptions.length) ([...list.options].find((option) => !option.hidden) || list.options[0]).selected = true;
   const chosen = () => runs.filter((run, i) => list.options[i].selected);
-  const charts = spec(most, width, end(chosen()), rows(chosen()));
+  const drawn = Object.entries(rows(runs)).filter(([, values]) => values.length).map(([name]) => name);
+  const charts = spec(most, width, end(chosen()), rows(chosen()), drawn);
   // series, kinds and bytes have colours of their own
-  charts.vconcat[3].resolve = charts.resolve = {scale: {color: 'independent'}};
+  charts.vconcat.at(-1).resolve = charts.resolve = {scale: {color: 'independent'}};
   restore(charts);
   const {view} = await vegaEmbed('#chart', charts, {mode: 'vega-lite', renderer: 'svg', actions: false});
   for (const [name, {write}] of Object.entries(CHOICES)) view.addSignalListener(name, (_, value) => keep(name, write(value)));
   const say = () => {
     const thinned = (every, what) => (every > 1 ? `, ${what} of one step of ${every}` : '');
     $('chosen').textContent = chosen().map((run) => `${run.id} (${run.about}): windows of ${+(run.width_s * 1000).toPrecision(4)} ms` +
-      thinned(run.every, 'times') + thinned(run.every_collectives, 'collectives')).join('; ');
+      thinned(run.every, 'times') + thinned(run.every_collectives, 'collectives') +
+      (run.steps.length ? '' : ', no training log and so no steps') + (run.collectives.length ? '' : ', no collectives seen')).join('; ');
     keep('run', chosen().map((run) => run.id));
   };
   list.addEventListener('change', () => {
     const found = rows(chosen());
-    for (const [name, values] of Object.entries(found)) view.data(name, values);
+    for (const name of drawn) view.data(name, found[name]);
     view.signal('end_s', end(chosen())).run();
     say();
   });

@@ -19,7 +19,7 @@ from ddnn_traces.report.charts import style
 from ddnn_traces.report.charts.style import CHARTS
 from ddnn_traces.report.section import ROWS_AS_ELEMENTS, Chapter, Figure, Results, Section
 from ddnn_traces.report.templates import packed, render, script, vega, vega_program
-from ddnn_traces.store.whole_files import make_folders, whole_file, whole_files
+from ddnn_traces.store.whole_files import whole_file, whole_files
 
 if TYPE_CHECKING:
     from ddnn_traces.query.dataset import Dataset
@@ -142,7 +142,6 @@ def write(
     if out.exists() and not out.is_file():
         raise UsageError(f"{out} is a folder or a pipe; name the report's file, for example report.html")
     found = report(dataset, began)
-    make_folders(out.parent)
     with whole_file(out) as half_written:
         half_written.write_bytes(found.html().encode())
         if charts is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
@@ -52,8 +54,13 @@ def figures(dataset: Dataset, name: str, params: dict[str, Any] | None = None) -
                 found += [figure for figure in section.figures if figure.sources[0].query == name]
                 missing |= {section.missing: None} if section.missing else {}
     if not found:
-        raise NoDataError(f"{asked}: nothing to draw. {' '.join(missing)}".rstrip())
+        raise NoDataError(f"{asked}: nothing to draw. {each_once(missing)}".rstrip())
     return found
+
+
+def each_once(missing: Iterable[str]) -> str:
+    """The sentences of several texts, each once: sections that lack the same say how to get it in the same words."""
+    return " ".join(dict.fromkeys(re.split(r"(?<=\.) ", " ".join(missing))))
 
 
 def _drawn_by(name: str) -> str:

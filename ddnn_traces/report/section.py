@@ -180,6 +180,11 @@ class Figure:
         svg = style.svg(self.file_spec)
         return {"svg": svg.encode(), "png": vl_convert.svg_to_png(svg, scale=PNG_SCALE)}
 
+    def pdf(self) -> bytes:
+        """The chart as a PDF document of one page."""
+        document: bytes = vl_convert.svg_to_pdf(style.svg(self.file_spec))
+        return document
+
     @cached_property
     def _panel_runs(self) -> list[str | None]:
         return [run for run, _ in self.panels]

@@ -117,7 +117,10 @@ def _raise(error: OSError) -> None:
 def make_folders(path: Path) -> None:
     """Make a folder and those above it, on the disk too. Raises OSError."""
     new = [folder for folder in (path, *path.parents) if not folder.exists()]
-    path.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:  # a file is there
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from error
     sync(folder.parent for folder in new)
 
 
@@ -137,13 +140,15 @@ def passes_on(path: Path) -> bool:
 def whole_file(path: Path, folder: Path | None = None) -> Iterator[Path]:
     """The path to write to: it takes the place of `path` when the context is left, and is removed after an error.
 
-    folder: for what is half written, on the file system of `path`; None: that of `path`. A link is replaced and never
-    followed: a folder that others made may have links to any file. Raises OSError, and UsageError where something else
-    than a file is there, such as a pipe.
+    Folders above `path` that are missing are made, and removed after an error. folder: for what is half written, on the
+    file system of `path`; None: that of `path`. A link is replaced and never followed: a folder that others made may
+    have links to any file. Raises OSError, and UsageError where something else than a file is there, such as a pipe.
     """
     if passes_on(path):
         raise UsageError(f"{path}: is there and not a file; give the name of a file to write")
     path = path.parent.resolve() / path.name
+    above = [new for new in path.parents if not new.exists()]
+    make_folders(path.parent)
     half_written = _half_written((folder or path.parent) / path.name)
     os.close(os.open(half_written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     try:
@@ -154,6 +159,9 @@ def whole_file(path: Path, folder: Path | None = None) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             half_written.unlink()
+        for new in above:  # which hold nothing after an error
+            with contextlib.suppress(OSError):
+                new.rmdir()
 
 
 @contextlib.contextmanager

@@ -101,8 +101,8 @@ def test_a_measurement_that_fails_leaves_the_file_as_it_was(
 
 def test_a_file_that_cannot_be_written_is_named_before_the_measurement(command: RunCommand, tmp_path: Path) -> None:
     python = python_that(tmp_path, f"touch {tmp_path}/measured")
-    said = error(command, "--model", "vgg16", "--out", "nowhere/out.csv", "--python", python, code=2)
-    assert "nowhere/out.csv: cannot be written (No such file or directory); choose another --out" in said
+    said = error(command, "--model", "vgg16", "--out", "python/out.csv", "--python", python, code=2)
+    assert "python/out.csv: cannot be written (Not a directory); choose another --out" in said
     assert not (tmp_path / "measured").exists()
 
 

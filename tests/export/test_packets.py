@@ -492,9 +492,10 @@ def both_ends(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"flows": [99]}, "run run has no flow 99; it has 0 to 7"),
         ({"flows": [-1]}, "run run has no flow -1"),
         ({"pair": (A, "worker-9")}, "no host worker-9; did you mean worker-"),
+        ({"pair": (A, "X1")}, f"no host X1; there are: .*{A}.*worker-1"),
         ({"pair": (A, "10.9.9.9")}, r"no host 10\.9\.9\.9"),
         ({"pair": (A, C)}, "no packets of pair"),
-        ({"step": 0}, "no training log, so it has no steps; choose by --flow or --pair"),
+        ({"step": 0}, "no training log, so it has no logged steps: .* query inferred_steps"),
     ],
 )
 def test_a_wrong_selection_is_one_line_with_the_next_step(
@@ -520,7 +521,7 @@ def test_runs_without_files(command: RunCommand, process: RunCommand, tmp_path: 
     cases: dict[str, tuple[list[str], str]] = {
         "piped": (["piped"], "was read from standard input, so no file is known that has its packets"),
         "simulated": (["made", "--run", "job-1"], "has no captures (source simulation)"),
-        "several": (["made"], "choose one run with --run; made has "),
+        "several": (["made"], "choose one run with --run, in Python runs=[NAME]; made has "),
         "unknown": (["made", "--run", "nothing"], "no run named nothing"),
         "no dataset": (["nowhere"], "no such dataset"),
     }
@@ -534,7 +535,7 @@ def test_runs_without_files(command: RunCommand, process: RunCommand, tmp_path: 
 
 
 def test_the_command_prints_the_filter_and_says_what_it_did(command: RunCommand, run: Path, tmp_path: Path) -> None:
-    done = command("packets", "dataset", "--pair", f"worker-1,{B}", "--out", "cut.pcap")
+    done = command("packets", "dataset", "--pair", f"W1,{B}", "--out", "cut.pcap")
     said = done.stderr.decode()
     assert done.returncode == 0, said
     assert done.stdout.decode() == f"ip.addr == {A} && ip.addr == {B}\n"

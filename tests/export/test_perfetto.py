@@ -253,13 +253,16 @@ def test_command(command: RunCommand, sample_dataset: Dataset, tmp_path: Path) -
     assert problems(json.loads(gzip.decompress((tmp_path / "t.json.gz").read_bytes()))) == []
     several = command(*call)
     assert several.returncode == 2
-    assert b"choose one run with --run; " in several.stderr and b" has 20: mpi-mlp1" in several.stderr
+    assert (
+        b"choose one run with --run, in Python runs=[NAME]; " in several.stderr
+        and b" has 20: mpi-mlp1" in several.stderr
+    )
     wrong = command(*call, "--run", RUN.replace("torch", "troch"))
     assert wrong.returncode == 2
     assert f"; did you mean {RUN}".encode() in wrong.stderr
     assert b"--out timeline.json.gz" in command("export", sample_dataset.path, "--to", "perfetto").stderr
-    nowhere = command(*call[:5], "nowhere/t.json", "--run", RUN)
-    assert (nowhere.returncode, b"nowhere/t.json: cannot be written" in nowhere.stderr) == (2, True)
+    below = command(*call[:5], "t.json.gz/t.json", "--run", RUN)
+    assert (below.returncode, b"t.json.gz/t.json: cannot be written (Not a directory)" in below.stderr) == (2, True)
 
 
 # --- the validator itself

@@ -185,7 +185,7 @@ def test_folders_of_others_stay(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="no earlier export"):
             SIMULATORS["chakra"].write_run(dataset, theirs)
         with pytest.raises(UsageError, match="cannot be written"):
-            SIMULATORS["goal"].write_run(dataset, tmp_path / "nowhere" / "run.goal")
+            SIMULATORS["goal"].write_run(dataset, theirs / "nodes.csv" / "run.goal")
 
 
 def test_basic_sim_s_schedule_alone(tmp_path: Path) -> None:

@@ -315,9 +315,9 @@ def test_a_link_in_its_place_is_replaced(dataset: Path, tmp_path: Path, is_broke
 def test_elsewhere(dataset: Path, tmp_path: Path, command: RunCommand) -> None:
     assert command("export", "dataset", "--to", "duckdb", "--out", "mine.duckdb").returncode == 0
     assert plain(tmp_path / "mine.duckdb", "SELECT count(*) FROM flows") == "[(6,)]\n"
-    done = command("export", "dataset", "--to", "duckdb", "--out", "nowhere/mine.duckdb")
+    done = command("export", "dataset", "--to", "duckdb", "--out", "mine.duckdb/mine.duckdb")
     assert (done.returncode, done.stdout) == (2, b"")
-    assert b"nowhere/mine.duckdb: cannot be written" in done.stderr
+    assert b"mine.duckdb/mine.duckdb: cannot be written" in done.stderr
 
 
 @pytest.mark.long

@@ -91,16 +91,28 @@ def test_steps_of_a_long_run_are_thinned(
     assert run["every_collectives"] == 4 and {row[1] for row in run["collectives"]} == {0, 4}
 
 
-def test_connections_that_follow_each_other_are_one_flow(tmp_path: Path) -> None:
-    """Two connections of the same ports: every byte is drawn, under one name."""
+def write_two_connections(folder: Path) -> Path:
+    """The page of a run `r`: two connections of the same ports, and no log."""
     flows = {"run_id": ["r", "r"], "flow_id": [0, 1], "src_ip": ["10.0.0.1"] * 2, "dst_ip": ["10.0.0.2"] * 2}
     flows |= {"src_port": [1, 1], "dst_port": [2, 2], "protocol": [6, 6], "connection": [0, 1], "wire_bytes": [9, 5]}
     windows = {"run_id": ["r", "r"], "flow_id": [0, 1], "window_start_ns": [0, 3000], "window_ns": [1000] * 2}
     windows |= {"wire_bytes": [9, 5]}
     tables = {"runs": {"run_id": ["r"]}, "flows": flows, "flow_windows": windows}
-    with write_dataset(tmp_path / "d", {name: pl.DataFrame(rows) for name, rows in tables.items()}) as opened:
-        explorer.write(opened, tmp_path / "page.html")
-    (run,) = runs_of(tmp_path / "page.html").values()
+    with write_dataset(folder / "d", {name: pl.DataFrame(rows) for name, rows in tables.items()}) as opened:
+        explorer.write(opened, folder / "page.html")
+    return folder / "page.html"
+
+
+@pytest.mark.long
+def test_charts_that_are_empty_are_explained(tmp_path: Path) -> None:
+    page = write_two_connections(tmp_path)
+    found = probe(page, tmp_path, "return {said: document.getElementById('chosen').textContent};", ready="drawn")
+    assert found["said"].endswith(", no training log and so no steps, no collectives seen")
+
+
+def test_connections_that_follow_each_other_are_one_flow(tmp_path: Path) -> None:
+    """Every byte is drawn, under one name."""
+    (run,) = runs_of(write_two_connections(tmp_path)).values()
     assert (run["bytes"], run["window"], run["flow"]) == ([9, 5], [0, 3], [0, 0])
     assert run["flows"] == [["10.0.0.1", "10.0.0.2", "10.0.0.1:1 → 10.0.0.2:2"]]
 

@@ -63,15 +63,25 @@ def test_what_cannot_be_drawn_is_refused(dataset: Dataset) -> None:
         dataset.plot("layer_slack")
 
 
+def test_what_is_missing_is_said_once() -> None:
+    assert plot.each_once(["No a. Give run.toml b.", "No c. Give run.toml b."]) == "No a. Give run.toml b. No c."
+
+
 def test_files_by_suffix(command: RunCommand, tmp_path: Path, dataset: Dataset) -> None:
-    for name, begin in (("x.svg", b"<svg"), ("x.png", b"\x89PNG"), ("x.html", b"<!DOCTYPE html>"), ("x.json", b"{")):
-        assert command("plot", dataset.path, "flow_counts", "--out", name).returncode == 0
-        assert (tmp_path / name).read_bytes().startswith(begin)
-    assert json.loads((tmp_path / "x.json").read_text())["$schema"]
-    page = (tmp_path / "x.html").read_text()
+    for name, begin in (
+        ("x.svg", b"<svg"),
+        ("x.png", b"\x89PNG"),
+        ("x.pdf", b"%PDF-"),
+        ("x.html", b"<!DOCTYPE html>"),
+        ("x.json", b"{"),
+    ):
+        assert command("plot", dataset.path, "flow_counts", "--out", f"new/{name}").returncode == 0
+        assert (tmp_path / "new" / name).read_bytes().startswith(begin)
+    assert json.loads((tmp_path / "new" / "x.json").read_text())["$schema"]
+    page = (tmp_path / "new" / "x.html").read_text()
     assert "default-src 'none'" in page and not re.search(r'(?:src|href)="http', page)
     done = command("plot", dataset.path, "flow_counts", "--out", "x.gif")
-    assert done.returncode == 2 and "x.gif: name it .svg, .png, .html, .json" in done.stderr.decode()
+    assert done.returncode == 2 and "x.gif: name it .svg, .png, .pdf, .html, .json" in done.stderr.decode()
 
 
 def test_no_name_ends_the_script_of_a_page() -> None:

@@ -35,6 +35,16 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_folders_above_a_file_are_made_and_removed_after_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "deep" / "file"
+    with pytest.raises(ZeroDivisionError), whole_file(path):
+        _ = 1 / 0
+    assert list(tmp_path.iterdir()) == []
+    with whole_file(path) as half_written:
+        half_written.write_text("new")
+    assert path.read_text() == "new"
+
+
 def test_what_is_half_written_may_stand_in_another_folder(tmp_path: Path) -> None:
     (tmp_path / "scratch").mkdir()
     with whole_file(tmp_path / "file", tmp_path / "scratch") as half_written:
