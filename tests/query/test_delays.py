@@ -297,6 +297,7 @@ def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Pa
     ]
 
 
+@pytest.mark.long
 def test_diagnose_and_the_report_name_runs_that_hold_several_trainings(command: RunCommand, tmp_path: Path) -> None:
     case = Path(__file__).parents[1] / "queries" / "jobs_of_run" / "two_rings"
     tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import polars as pl
 
 from ddnn_traces.report.chapters import drivers
+from ddnn_traces.report.chapters.time import by_inferred_steps, by_stretch
 from ddnn_traces.report.charts import regression, wire
 from ddnn_traces.report.number_text import number_of, percent, rate, size, typical
 from ddnn_traces.report.section import NO_FLOWS, Chapter, Results, Section, Source
@@ -72,7 +73,8 @@ def throughput(section: Section, _: pl.DataFrame) -> None:
     peak = runs.sort("gbit_per_s", "run_id", descending=[True, False]).row(0, named=True)
     where = "" if runs.height == 1 else f", in {peak['run_id']}"
     means = section.rows(Source("total_throughput")).drop_nulls("gbit_per_s")
-    mean = f"{typical(means, 'gbit_per_s', rate)} on average, and " if means.height else ""
+    timed = by_inferred_steps(section, means)
+    mean = f"{by_stretch(timed, _typical_rate)} on average, and " if means.height else ""
     section.headline = (
         f"All hosts of {'the' if runs.height == 1 else 'a'} run together transmit {mean}at most "
         f"{rate(peak['gbit_per_s'])} over {peak['window_s'] * 1e3:g} ms{where}{_sent_again(frame)}."
@@ -85,6 +87,10 @@ def throughput(section: Section, _: pl.DataFrame) -> None:
         "three hosts or more."
     )
     section.figure(wire.run_throughput, frame, caption, source, lead=_representative(section, means))
+
+
+def _typical_rate(means: pl.DataFrame) -> str:
+    return typical(means, "gbit_per_s", rate)
 
 
 def _representative(section: Section, means: pl.DataFrame) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import polars as pl
 
 from ddnn_traces.report.charts import farhat, zerwas
@@ -90,16 +92,17 @@ def pair_throughput(section: Section, frame: pl.DataFrame) -> None:
 def total_throughput(section: Section, frame: pl.DataFrame) -> None:
     published = Source("total_throughput", {"method": "paper"})
     known = section.need(frame.drop_nulls("gbit_per_s"), NO_FLOWS)
-    section.headline = (
-        f"Over all links together a run transmits {span(known['gbit_per_s'], rate)} on average{_certainty(known)}."
-    )
+    timed = by_inferred_steps(section, known)
+    section.headline = f"Over all links together a run transmits {by_stretch(timed, _span)}{_certainty(known)}."
     caption = (
-        "Mean of the throughput over the training (without a log: the capture). A bar is the 95% interval within the "
-        f"run, where the mean of a longer run would be, of samples of a step or more; {_FEW_SAMPLES}."
+        "Mean of the throughput over the training (without a log: the capture, with its idle time). A bar is the 95% "
+        "interval within the run, where the mean of a longer run would be, of samples of a step or more; "
+        f"{_FEW_SAMPLES}."
     )
     section.figure(zerwas.throughput_intervals, known, caption, has_rows=True, parts=[section.part(known, frame)])
     columns = [*_interval_columns(), numbers("share of the links", "link_share", percent)]
-    section.table(frame, columns, "Throughput of each run; the interval says nothing about other runs of the setting.")
+    columns.insert(2, numbers("from the first to the last inferred step (Gbit/s)", "inferred"))
+    section.table(timed, columns, "Throughput of each run; the interval says nothing about other runs of the setting.")
     of_repeats = Source("total_throughput", {"pool_by": "framework_setting,model"})
     repeats = section.rows(of_repeats).filter(pl.col("runs") > 1)
     if not repeats.is_empty():
@@ -119,6 +122,43 @@ def total_throughput(section: Section, frame: pl.DataFrame) -> None:
             "batched."
         )
         section.table(paper, columns, caption, published)
+
+
+#: What a mean is of, as a headline says it: idle time of a capture makes it another quantity than one in training.
+_STRETCHES = {
+    "training": "in training",
+    "inferred": "from the first to the last inferred step",
+    "capture": "over the capture, idle time included",
+}
+
+
+def by_inferred_steps(section: Section, means: pl.DataFrame) -> pl.DataFrame:
+    """The rows of total_throughput with a column inferred: of runs without a log, the rate of inferred_throughput."""
+    steps = section.rows(Source("inferred_throughput")).select("run_id", inferred="gbit_per_s")
+    is_capture = pl.col("stretch") == "capture"
+    return means.join(steps, on="run_id", how="left", maintain_order="left").with_columns(
+        inferred=pl.when(is_capture).then("inferred")
+    )
+
+
+def by_stretch(means: pl.DataFrame, form: Callable[[pl.DataFrame], str]) -> str:
+    """What `form` says of the means, those of a training, of inferred steps and of a whole capture apart."""
+    if "inferred" in means.columns:
+        is_inferred = pl.col("inferred").is_not_null()
+        means = means.with_columns(
+            pl.coalesce("inferred", "gbit_per_s").alias("gbit_per_s"),
+            stretch=pl.when(is_inferred).then(pl.lit("inferred")).otherwise("stretch"),
+        )
+    groups = means.partition_by("stretch", as_dict=True)
+    found = {said: groups[name,] for name, said in _STRETCHES.items() if (name,) in groups}
+    values = [(form(rows), said, counted(rows.height, "run")) for said, rows in found.items()]
+    return ", ".join(
+        f"{value} {said}{f' ({runs})' if len(values) > 1 and runs not in value else ''}" for value, said, runs in values
+    )
+
+
+def _span(means: pl.DataFrame) -> str:
+    return span(means["gbit_per_s"], rate)
 
 
 _FEW_SAMPLES = "with fewer than 200 samples there is none"
@@ -165,8 +205,8 @@ def _interval_columns() -> list[Column]:
 def gradient_flow(section: Section, frame: pl.DataFrame) -> None:
     known = section.need(frame.drop_nulls("gbit_per_s"), NO_FLOWS)
     section.headline = (
-        f"The flow with the most payload in training averages {span(known['gbit_per_s'], rate)}, and in its "
-        f"busiest window {span(known['peak_gbit_per_s'], rate)}."
+        f"The flow with the most payload averages {by_stretch(known, _span)}, and in its busiest window "
+        f"{span(known['peak_gbit_per_s'], rate)}."
     )
     caption = (
         f"Mean with its 95% interval within the run ({_FEW_SAMPLES}), and the busiest window of "

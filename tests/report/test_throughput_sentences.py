@@ -1,0 +1,35 @@
+"""A mean over a training, one over inferred steps and one over a capture with its idle time are never one median."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from datasets import write_dataset
+
+from ddnn_traces.report.chapters import summary, time
+from ddnn_traces.report.section import Results
+
+CASE = Path(__file__).parents[1] / "queries" / "inferred_throughput" / "four_steps"
+
+
+@pytest.mark.long
+def test_the_mean_without_a_log_is_of_inferred_steps_or_says_that_it_has_idle_time(tmp_path: Path) -> None:
+    """run-1 has four steps and is then silent, run-2 sends all the time, run-3 has no window."""
+    tables = {path.stem: pl.read_csv(path) for path in CASE.glob("*.csv") if path.stem != "expected"}
+    tables["flows"] = tables["flows"].with_columns(wire_bytes=1000, packets=1, first_seen_ns=0, last_seen_ns=10)
+    with write_dataset(tmp_path / "dataset", tables) as dataset, Results(dataset) as results:
+        [section] = time.chapter.sections(results, only=["total-throughput"])
+        [first] = summary.chapter.sections(results, only=["throughput"])
+    for headline in (section.headline, first.headline):
+        assert "1.16 Mbit/s from the first to the last inferred step (1 run), " in headline
+        assert " over the capture, idle time included (1 run)" in headline
+
+
+def test_logs_and_captures_are_apart() -> None:
+    means = pl.DataFrame({"run_id": ["a", "b", "c"], "stretch": ["training", "training", "capture"],
+                          "gbit_per_s": [2.0, 3.0, 0.1], "inferred": [None, None, 0.5]})  # fmt: skip
+    said = time.by_stretch(means, lambda rows: f"{rows['gbit_per_s'].mean():g}")
+    assert said == "2.5 in training (2 runs), 0.5 from the first to the last inferred step (1 run)"
+    assert time.by_stretch(means.head(2), lambda rows: f"{rows.height}") == "2 in training"
