@@ -1,6 +1,6 @@
 -- question: How much do hosts send to each other in each configuration, averaged over its runs?
 -- subject: volume
--- row: a configuration and a directed pair of hosts that sent something in one of its runs
+-- row: a configuration of known topology and model, and a directed pair of hosts that sent something in one of its runs
 -- inputs: run_configurations, run_settings, traffic_matrix, step_pairs, host_names
 -- param: chosen_runs VARCHAR = NULL; only runs whose name matches this pattern (GLOB: * any text, ? any character); NULL: all
 -- param: models VARCHAR = pooled; pooled: runs of different models and numbers of steps are one configuration, as in the paper's figure; apart: they are not
@@ -17,6 +17,7 @@
 -- column: mean_wire_bytes bytes; wire bytes from sender to receiver in a whole run, mean over the runs
 -- column: mean_payload_bytes bytes; payload in a whole run, mean over the runs
 -- column: share_of_volume share; part of the configuration's wire bytes
+-- A run whose topology or model is not known is in no mean: nothing says that it is alike another.
 -- Rings of another order and other topologies are configurations of their own; so are other models and numbers of steps
 -- with models apart. Hosts of several runs are the same where host_names gives them the same name. A pair that is missing
 -- in a run sent nothing in it. One configuration of every topology, that of the most runs, comes before the second of any.
@@ -27,7 +28,7 @@ WITH configured AS MATERIALIZED (
                         ELSE error('models is apart or pooled, not ' || $models) END AS configuration,
            steps, topology
     FROM run_configurations
-    WHERE run_id IN (SELECT run_id FROM traffic_matrix) AND ($chosen_runs IS NULL OR run_id GLOB $chosen_runs)
+    WHERE topology IS NOT NULL AND coalesce(model, model_mb::VARCHAR) IS NOT NULL AND run_id IN (SELECT run_id FROM traffic_matrix) AND ($chosen_runs IS NULL OR run_id GLOB $chosen_runs)
 ), in_steps AS MATERIALIZED (
     SELECT run_id, src_ip, dst_ip, sum(wire_bytes) / any_value(steps) AS wire_bytes,
            sum(payload_bytes) / any_value(steps) AS payload_bytes

@@ -12,12 +12,15 @@ from typing import Any
 import polars as pl
 import pytest
 import vl_convert
+from datasets import write_dataset
 
 import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.report.chapters import host_pairs
 from ddnn_traces.report.charts import regression, style
 from ddnn_traces.report.charts.panels import RunPanels, choosable, panels
 from ddnn_traces.report.page import CHARTS, report
+from ddnn_traces.report.section import Results
 
 Query = Callable[..., pl.DataFrame]
 
@@ -268,6 +271,16 @@ def test_mean_heatmaps_hold_the_mean_of_all_runs(dataset: Dataset, query: Query)
     rows = drawn(spec_of("mean_volume_heatmaps", query("mean_traffic_matrix")))
     shown = sum(row["wire_bytes"] * row["runs"] for row in rows)
     assert shown == pytest.approx(dataset.sql("SELECT sum(wire_bytes)::BIGINT AS bytes FROM flows")["bytes"][0])
+
+
+@pytest.mark.long
+def test_no_mean_is_drawn_over_runs_of_which_nothing_is_known(tmp_path: Path) -> None:
+    flows = [{"run_id": run, "flow_id": 0, "src_ip": "a", "dst_ip": "b", "wire_bytes": 100, "packets": 1,
+              "payload_bytes": 80} for run in ("r", "s")]  # fmt: skip
+    tables = {"runs": pl.DataFrame({"run_id": ["r", "s"]}), "flows": pl.DataFrame(flows)}
+    with write_dataset(tmp_path / "dataset", tables) as unknown, Results(unknown) as results:
+        [section] = host_pairs.chapter.sections(results, only=["heatmaps"])
+    assert [figure.name for figure in section.figures] == ["volume_heatmaps"]
 
 
 def test_bars_hold_the_volume_of_all_runs(dataset: Dataset, query: Query) -> None:

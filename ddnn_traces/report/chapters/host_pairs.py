@@ -155,10 +155,12 @@ def heatmaps(section: Section, frame: pl.DataFrame) -> None:
     shown = means.filter(pl.max_horizontal("src_place", "dst_place") <= MOST_HOSTS)
     caption = (
         "The same, as the mean over the runs of a framework's topology, averaged over all models as in the paper: "
-        "runs of other models and numbers of steps are one panel, and so are those that lose packets."
+        "runs of other models and numbers of steps are one panel, and so are those that lose packets. A run whose "
+        "topology or model is not known is in none."
     )
     parts = [section.part(shown.height, means.height, "directed pair", query=of_means.query)]
-    section.figure(zerwas.mean_volume_heatmaps, shown, caption, of_means, parts=parts, noun="configuration")
+    if not shown.is_empty():
+        section.figure(zerwas.mean_volume_heatmaps, shown, caption, of_means, parts=parts, noun="configuration")
 
 
 @chapter.section("rings", "Topologies and rings, declared and inferred", Source("ring_comparison"), draws=())
