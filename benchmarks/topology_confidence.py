@@ -37,7 +37,9 @@ from ddnn_traces.traffic.synthetic import SyntheticRun, make_traffic, runs_of
 from ddnn_traces.traffic.table_writer import write_traffic
 from ddnn_traces.traffic.traffic import Traffic
 
-TABLES = ("runs", "hosts", "flows", "steps", "step_flows", "flow_windows")
+TABLES = ("runs", "hosts", "flows", "steps", "step_flows", "flow_windows", "messages")
+PER_FLOW = ("flows", "step_flows", "flow_windows", "messages")
+SIZES = ("payload_bytes", "wire_bytes", "retransmitted_bytes", "bytes", "stream_offset")
 WORDS = {"ps": "star", "parameter_server": "star", "binary_tree": "tree", "gossip": "pair_averaging"}
 WORKERS = (3, 4, 5, 6, 7, 8, 9, 12)
 BATCH = 150  # runs that are queried at a time
@@ -47,6 +49,7 @@ ABOUT = {"run_id": pl.String, "name": pl.String, "kind": pl.String, "change": pl
 
 Frames = dict[str, pl.DataFrame]
 Names = frozenset[str]
+Payload = Mapping[tuple[str, str], int]  # of directed pairs
 
 
 @dataclass(frozen=True)
@@ -194,14 +197,14 @@ def heavy(frames: Frames) -> list[tuple[str, str]]:
     return list(wanted.select("src_ip", "dst_ip").rows())
 
 
-def in_steps(frames: Frames) -> dict[tuple[str, str], int]:
+def in_steps(frames: Frames) -> Payload:
     """Payload inside steps of the directed pairs that have some."""
     inside = frames["step_flows"].filter(pl.col("position") == "during").join(frames["flows"], on="flow_id")
     sums = inside.group_by("src_ip", "dst_ip").agg(pl.col("payload_bytes").sum()).filter(pl.col("payload_bytes") > 0)
     return {(src, dst): payload for src, dst, payload in sums.rows()}
 
 
-def exchanged(payload: Mapping[tuple[str, str], int]) -> set[tuple[str, str]]:
+def exchanged(payload: Payload) -> set[tuple[str, str]]:
     """The pairs that carry at least a twentieth of what the heaviest carries."""
     return {pair for pair, size in payload.items() if size >= 0.05 * max(payload.values())}
 
@@ -210,9 +213,9 @@ def scaled(frames: Frames, factor: pl.Expr) -> Frames:
     """Payload and wire bytes of flows times a factor, an expression over flows; without flows of factor 0."""
     factors = frames["flows"].select("flow_id", factor.cast(pl.Float64).alias("factor"))
     found = dict(frames)
-    for name in ("flows", "step_flows", "flow_windows"):
+    for name in PER_FLOW:
         rows = frames[name].join(factors, on="flow_id").filter(pl.col("factor") > 0)
-        sizes = [column for column in ("payload_bytes", "wire_bytes", "retransmitted_bytes") if column in rows.columns]
+        sizes = [column for column in SIZES if column in rows.columns]
         found[name] = rows.with_columns((pl.col(size) * pl.col("factor")).cast(pl.Int64) for size in sizes).drop(
             "factor"
         )
@@ -293,7 +296,8 @@ def _cut(frames: Frames, steps: int) -> Frames:
     sums = kept.group_by("flow_id").agg(pl.col("payload_bytes").sum().alias("kept"))
     flows = frames["flows"].join(sums, on="flow_id").with_columns(payload_bytes="kept").drop("kept")
     windows = frames["flow_windows"].filter(pl.col("window_start_ns") < end_ns)
-    return frames | {"step_flows": kept, "flows": flows, "flow_windows": windows}
+    messages = frames["messages"].filter(pl.col("first_ns") < end_ns).join(flows, on="flow_id", how="semi")
+    return frames | {"step_flows": kept, "flows": flows, "flow_windows": windows, "messages": messages}
 
 
 def _few_steps(frames: Frames, rng: np.random.Generator) -> Frames:
@@ -333,9 +337,16 @@ def _with_flows(frames: Frames, number: int, low: float, high: float, rng: np.ra
             run_id=pl.lit(mine["run_id"][0]), window_start_ns="window_start_ns", window_ns=pl.lit(width),
             flow_id=pl.lit(flow_id), packets=pl.lit(1), wire_bytes=pl.lit(payload), payload_bytes=pl.lit(payload),
         )  # fmt: skip
+        place = pl.int_range(mine.height)
+        messages = pl.DataFrame({"first_ns": at}).sort("first_ns").select(
+            run_id=pl.lit(mine["run_id"][0]), flow_id=pl.lit(flow_id), message=place, first_ns="first_ns",
+            duration_ns=pl.lit(0), stream_offset=place * payload, bytes=pl.lit(payload), packets=pl.lit(1),
+            end_source=pl.lit("silence"), pushed=pl.lit(True),
+        )  # fmt: skip
         found = found | {
             "flows": _stacked(found["flows"], flow), "step_flows": _stacked(found["step_flows"], parts),
             "flow_windows": _stacked(found["flow_windows"], windows),
+            "messages": _stacked(found["messages"], messages),
         }  # fmt: skip
     return found
 
@@ -391,11 +402,19 @@ REAL = {
 FEW = ("none", "no log", "no model_bytes", "no log, no model_bytes", "1 to 3 steps")  # of what is no topology
 
 
-def mixed(one: Example, other: Example, rng: np.random.Generator) -> Example:
-    """Two runs at once, on the same hosts.
+def right_of_both(one: Names, ones: Payload, other: Names, others: Payload) -> Names:
+    """What carries nine tenths of the payload; or what both run, with nine tenths of it on pairs of both."""
+    whole = sum(ones.values()) + sum(others.values())
+    for right, payload in ((one, ones), (other, others)):
+        if sum(payload.values()) >= 0.9 * whole:
+            return right
+    shared = exchanged(ones) & exchanged(others)
+    on_shared = sum(payload.get(pair, 0) for pair in shared for payload in (ones, others))
+    return one & other if on_shared >= 0.9 * whole else frozenset()
 
-    Right is what carries nine tenths of the payload in steps, if one does, and what both run on the same pairs.
-    """
+
+def mixed(one: Example, other: Example, rng: np.random.Generator) -> Example:
+    """Two runs at once, on the same hosts. What is right follows from their payload in steps."""
     weight = float(rng.choice([0.05, 0.3, 1.0]))
     mine = sorted({host for pair in heavy(one.frames) for host in pair})
     theirs = sorted({host for pair in heavy(other.frames) for host in pair})
@@ -404,9 +423,7 @@ def mixed(one: Example, other: Example, rng: np.random.Generator) -> Example:
     shift = int(one.frames["steps"]["start_ns"].min() - other.frames["steps"]["start_ns"].min())  # type: ignore[operator]
     base = int(one.frames["flows"]["flow_id"].max()) + 1  # type: ignore[arg-type]
     added = scaled(other.frames, pl.lit(weight))
-    numbered = {
-        name: added[name].with_columns(pl.col("flow_id") + base) for name in ("flows", "step_flows", "flow_windows")
-    }
+    numbered = {name: added[name].with_columns(pl.col("flow_id") + base) for name in PER_FLOW}
     numbered["flows"] = (
         numbered["flows"]
         .with_columns(pl.col("src_ip", "dst_ip").replace(new), pl.col("reverse_flow_id") + base)
@@ -414,15 +431,13 @@ def mixed(one: Example, other: Example, rng: np.random.Generator) -> Example:
     )
     numbered["step_flows"] = numbered["step_flows"].filter(pl.col("step").is_null() | (pl.col("step") < steps))
     numbered["flow_windows"] = numbered["flow_windows"].with_columns(pl.col("window_start_ns") + shift)
+    numbered["messages"] = (
+        numbered["messages"].join(numbered["flows"], on="flow_id", how="semi").with_columns(pl.col("first_ns") + shift)
+    )
     frames = one.frames | {name: _stacked(one.frames[name], rows) for name, rows in numbered.items()}
-    mine_in_steps, all_in_steps = in_steps(one.frames), in_steps(frames)
-    if sum(mine_in_steps.values()) >= 0.9 * sum(all_in_steps.values()):
-        right = one.right
-    elif exchanged(mine_in_steps) == exchanged(all_in_steps):
-        right = one.right & other.right
-    else:
-        right = frozenset()
-    return Example(f"{one.name} | {other.name}", one.kind, "mixed", frames, right)
+    their_right = other.right if len(theirs) <= len(mine) else frozenset()  # else the new hosts make another graph
+    names = right_of_both(one.right, in_steps(one.frames), their_right, in_steps(numbered))
+    return Example(f"{one.name} | {other.name}", one.kind, "mixed", frames, names)
 
 
 # --- the examples
@@ -598,7 +613,8 @@ def evidence(rows: pl.DataFrame) -> tuple[Any, list[str]]:
         "unmatched": 1 - pl.col("matched_share"),
         "misplaced": pl.col("misplaced_share").fill_null(0).clip(0, 0.3),
         "without_proportions": pl.col("misplaced_share").is_null(),
-        "other_volume": pl.col("volume_ratio").log().abs().clip(0, 3).fill_null(0),
+        "less_volume": (-pl.col("volume_ratio").log()).clip(0, 3).fill_null(0),
+        "more_volume": pl.col("volume_ratio").log().clip(0, 3).fill_null(0),
         "without_volume": pl.col("volume_ratio").is_null(),
         "idle": pl.col("idle_hosts") > 0,
         "irregular": pl.when(averaging).then(0).otherwise(pl.col("irregularity").fill_null(0).clip(0, 0.5)),

@@ -1,11 +1,11 @@
 -- question: In which pattern do the hosts of a run exchange what they compute?
 -- subject: topology
 -- row: a run
--- inputs: topology_matches, topology_volumes, topology_roots, several_patterns
+-- inputs: topology_matches, topology_volumes, topology_roots, several_patterns, parallel_connections
 -- figure: zerwas fig. 4, farhat section 3
 -- answer: topology, confidence
 -- column: run_id
--- column: topology; inferred topology; unknown where no shape fits, or the run has several patterns
+-- column: topology; inferred topology; unknown where no shape fits, or the run has several patterns or exchanges
 -- column: confidence share; of topologies inferred with this confidence, so many are right (docs/topology.md has the table); 0 where it is unknown
 -- column: root_ip
 -- column: root_confidence
@@ -38,7 +38,8 @@ WITH weights AS (
            17 AS unmatched,              -- times the payload on other pairs
            16 AS misplaced,              -- times misplaced_share, up to 0.3
            2.1 AS without_proportions,   -- the law fixes only the sum
-           2.2 AS other_volume,          -- times the logarithm of volume_ratio, up to 3 either way
+           2.2 AS less_volume,           -- times the logarithm of volume_ratio below 1, up to 3
+           0.8 AS more_volume,           -- the same above 1: another training, fewer bytes declared than sent
            0.6 AS without_volume,        -- no model_bytes or no log
            1.6 AS idle,                  -- some hosts are idle
            8.2 AS irregular,             -- times the irregularity, up to 0.5; of pair averaging it is no evidence
@@ -49,7 +50,8 @@ WITH weights AS (
     SELECT topology_matches.*, misplaced_share, volume_ratio, idle_hosts,
            certain - unmatched * (1 - matched_share)
            - CASE WHEN misplaced_share IS NULL THEN without_proportions ELSE misplaced * least(misplaced_share, 0.3) END
-           - CASE WHEN volume_ratio IS NULL THEN without_volume ELSE other_volume * least(abs(ln(volume_ratio)), 3) END
+           - CASE WHEN volume_ratio IS NULL THEN without_volume
+                  ELSE CASE WHEN volume_ratio < 1 THEN less_volume ELSE more_volume END * least(abs(ln(volume_ratio)), 3) END
            - CASE WHEN idle_hosts > 0 THEN idle ELSE 0 END
            - CASE WHEN topology = 'pair_averaging' THEN 0 ELSE irregular * least(coalesce(irregularity, 0), 0.5) END
            - CASE WHEN topology IN ('clique', 'pair_averaging') AND NOT by_steps THEN alike_without_steps ELSE 0 END
@@ -68,6 +70,9 @@ SELECT run_id, topology,
        CASE WHEN communicators > 0
             THEN format('several patterns ({} collectives of {} communicator{}; see collectives)', collectives, communicators,
                         CASE WHEN communicators > 1 THEN 's' ELSE '' END)
+            WHEN several_exchanges
+            THEN format('more than one exchange, as of another training ({} of {} pairs carry a second one; see parallel_connections)',
+                        shared_pairs, pairs)
             WHEN hosts = 2 THEN 'two hosts: every topology is the one link between them'
             WHEN by_steps IS NULL THEN 'no payload between hosts'
             WHEN topology = 'unknown' THEN 'no shape fits the pairs that carry the exchange' END AS problem
@@ -75,4 +80,5 @@ FROM evidence
 CROSS JOIN weights
 LEFT JOIN topology_roots USING (run_id)
 LEFT JOIN several_patterns USING (run_id)
+LEFT JOIN parallel_connections USING (run_id)
 ORDER BY run_id

@@ -1,9 +1,9 @@
 -- question: Which shape does the graph of the pairs that carry a run's exchange have?
 -- subject: topology
 -- row: a run
--- inputs: runs, pair_payload, topology_edges, topology_shapes, topology_candidates, pair_turns, collective_laws, several_patterns
+-- inputs: runs, pair_payload, topology_edges, topology_shapes, topology_candidates, pair_turns, collective_laws, several_patterns, parallel_connections
 -- column: run_id from pair_payload
--- column: topology; topology of that shape; unknown where no shape fits, or the run has several patterns
+-- column: topology; topology of that shape; unknown where no shape fits, or the run has several patterns or exchanges
 -- column: centre_ip; centre of a star or of a binary_tree_star with links to all others; null for other shapes
 -- column: hosts hosts; hosts that take part in the exchange; null where no shape fits, as all columns of the shape
 -- column: edges edges; directed pairs that carry the exchange
@@ -97,7 +97,9 @@ WITH thresholds AS (
     UNION ALL
     FROM scattered WHERE run_id NOT IN (SELECT run_id FROM fitting)
 ), single AS (
-    FROM matched WHERE run_id NOT IN (SELECT run_id FROM several_patterns)
+    FROM matched
+    WHERE run_id NOT IN (SELECT run_id FROM several_patterns)
+      AND run_id NOT IN (SELECT run_id FROM parallel_connections WHERE several_exchanges)
 ), runners_up AS (
     SELECT c.run_id, c.candidate AS runner_up, c.payload_share AS runner_up_share
     FROM topology_candidates AS c

@@ -164,7 +164,7 @@ def test_every_make_target_in_the_docs_exists():
 
 #: Names of result columns that are conclusions.
 VERDICTS = re.compile(
-    r"verdict|flagged|agrees|structured|is_ring|is_a?synchronous|more_often_than_chance|interval_of|\w*confidence"
+    r"verdict|flagged|agrees|structured|is_ring|is_a?synchronous|more_often_than_chance|several_exchanges|interval_of|\w*confidence"
 )
 
 

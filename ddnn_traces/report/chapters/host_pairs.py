@@ -56,7 +56,7 @@ def _shapes(topologies: pl.DataFrame) -> str:
             return f"the run does not show its topology ({topologies['problem'][0]})"
         return f"the run shows: {words(kind)}"
     # "several patterns (10 collectives of 4 communicators; see collectives)": the numbers are in the table
-    problem = pl.col("problem").str.replace(r"^(several patterns) \(.*; (see collectives)\)$", "$1; $2")
+    problem = pl.col("problem").str.replace(r"^(several|more than one) (.*) \(.*; (see .*)\)$", "$1 $2; $3")
     kinds = (
         topologies.with_columns(problem)
         .group_by(pl.coalesce("problem", "topology").alias("kind"), "problem")
