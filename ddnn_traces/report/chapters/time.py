@@ -91,9 +91,10 @@ def pair_throughput(section: Section, frame: pl.DataFrame) -> None:
 )
 def total_throughput(section: Section, frame: pl.DataFrame) -> None:
     published = Source("total_throughput", {"method": "paper"})
-    known = section.need(frame.drop_nulls("gbit_per_s"), NO_FLOWS)
-    timed = by_inferred_steps(section, known)
-    section.headline = f"Over all links together a run transmits {by_stretch(timed, _span)}{_certainty(known)}."
+    timed = by_inferred_steps(section, frame)
+    known = section.need(timed.drop_nulls("gbit_per_s"), NO_FLOWS)
+    mean = by_stretch(known, _span)
+    section.headline = f"Over all links together a run transmits on average {mean}{_certainty(known)}."
     caption = (
         "Mean of the throughput over the training (without a log: the capture, with its idle time). A bar is the 95% "
         "interval within the run, where the mean of a longer run would be, of samples of a step or more; "
