@@ -64,7 +64,7 @@ SELECT run_id, hosts::BIGINT AS hosts, CASE WHEN are_known THEN captured END AS 
        CASE WHEN are_known THEN uncaptured END AS uncaptured_hosts,
        CASE WHEN covered < hosts AND is_declared
                  THEN format('{} of {} hosts are not covered: not all that they send and get is in a capture', hosts - covered, hosts)
-            WHEN covered < hosts
+            WHEN covered < hosts AND uncaptured > 1  -- one alone can only exchange with those that have captures
                  THEN format('{} of {} hosts that exchange data have no capture and are seen in one direction only', hosts - covered, hosts)
             WHEN are_known AND uncaptured > 1 AND NOT is_sparse
                  THEN format('{} hosts that exchange data have no capture: what they exchange with each other is not known', uncaptured)

@@ -13,7 +13,7 @@
 -- column: flows flows; TCP flows with lost bytes
 -- column: dropped_packets packets; packets that the captures' own counters say were dropped, or were cut from a file (capture_loss); null without a counter
 -- column: percent_dropped percent; dropped_packets of what they and the records of the captures with counters add up to
--- column: flagged; whether percent_lost or percent_dropped is beyond most_percent_lost, or hosts are not covered; null where nothing is known
+-- column: flagged; whether percent_lost or percent_dropped is beyond most_percent_lost; null where nothing is known, or a problem hides more
 -- column: problem from capture_coverage
 -- Zeek's capture_loss.log has the percentage of acknowledgements of data that was not captured (its
 -- scripts/policy/misc/capture-loss.zeek). Bytes are counted here, which do not depend on how many segments an
@@ -40,9 +40,8 @@ SELECT run_id, missed_bytes, unacknowledged_missed_bytes,
        CASE WHEN missed_bytes IS NOT NULL THEN flows END AS flows, dropped_packets,
        coalesce(100 * dropped_packets / nullif(dropped_packets + counted_records, 0), CASE WHEN dropped_packets = 0 THEN 0 END)::DOUBLE
            AS percent_dropped,
-       CASE WHEN problem IS NOT NULL THEN true
-            WHEN percent_lost IS NOT NULL OR percent_dropped IS NOT NULL
-            THEN coalesce(percent_lost > $most_percent_lost, false) OR coalesce(percent_dropped > $most_percent_lost, false)
+       CASE WHEN percent_lost > $most_percent_lost OR percent_dropped > $most_percent_lost THEN true
+            WHEN problem IS NULL AND (percent_lost IS NOT NULL OR percent_dropped IS NOT NULL) THEN false
        END AS flagged, problem
 FROM runs
 LEFT JOIN lost USING (run_id)

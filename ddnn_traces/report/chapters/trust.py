@@ -30,7 +30,7 @@ def losses(section: Section, frame: pl.DataFrame) -> None:
 
 def _lost(section: Section, frame: pl.DataFrame) -> str:
     """A table of the runs whose captures lost bytes; what the headline says of them."""
-    known = frame.filter(pl.col("problem").is_null() | (pl.col("dropped_packets") > 0)).drop_nulls("flagged")
+    known = frame.drop_nulls("flagged")
     if known.is_empty():
         return "Whether the captures lost packets is not known"
     of = "" if known.height == frame.height else f" (known of {known.height:,} of {counted(frame.height, 'run')})"
