@@ -175,13 +175,14 @@ def read(dataset: Dataset, link_mbit: float | None = None) -> tuple[list[Facts],
     rows = dataset.query("replay_facts").with_columns(pl.coalesce("bandwidth_mbit", pl.lit(link_mbit, pl.Float64)))
     rows = rows.join(dataset.sql("SELECT run_id, model FROM runs"), on="run_id", maintain_order="left")
     rows = rows.with_columns(_overlap(dataset, rows))
+    several = dict(dataset.sql("SELECT run_id, problem FROM jobs_of_run WHERE problem IS NOT NULL").iter_rows())
     names = list(Facts.__dataclass_fields__)
     facts, problems = [], []
     for row in rows.iter_rows(named=True):
         is_known = row["topology"] not in (None, "unknown") and row["workers"] is not None
         law = _no_law(row["topology"], row["workers"]) if is_known else None
         rate = _NO_RATE if row["bandwidth_mbit"] is None else None
-        problem = "; ".join(filter(None, (row["problem"], law, rate)))
+        problem = "; ".join(filter(None, (row["problem"], several.get(row["run_id"]), law, rate)))
         if problem:
             problems.append((row["run_id"], problem))
         else:
