@@ -125,7 +125,8 @@ def test_a_large_release_is_tried_with_some_rows_of_some_runs(
     rows = found(release, tmp_path / "rows", "croissant", "data package")
     assert {row.status for row in rows} == {PASSED}
     details = {row.subject: row.detail for row in rows}
-    assert details["flow_windows"].endswith("(up to 50 rows of each of 10 files: 50)")
+    loaded = "mlcroissant loads 50 rows as they are in the files (up to 50 rows of each of 10 files)"
+    assert details["flow_windows"] == loaded
     assert (
         details["resources"] == "10 resources, valid with up to 50 rows of each of 10 files, without keys between files"
     )
