@@ -106,10 +106,15 @@ def listed(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + more
 
 
+def meant(name: str, known: Sequence[str]) -> str:
+    """The known names that a wrong one may have been meant for, as a question; empty where none is near."""
+    near = difflib.get_close_matches(name, known)
+    return f"did you mean {' or '.join(near)}?" if near else ""
+
+
 def nearest(name: str, known: Sequence[str], most: int = _MOST_NAMES) -> str:
     """The known names that a wrong one may have been meant for, else the first `most` of them."""
-    near = difflib.get_close_matches(name, known)
-    if near:
-        return f"did you mean {' or '.join(near)}?"
+    if question := meant(name, known):
+        return question
     more = f", ... ({len(known)} in all)" if len(known) > most else ""
     return f"there are: {', '.join(known[:most]) or 'none'}{more}"

@@ -159,8 +159,7 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
             f"In {counted(len(partial), 'run')} no job is seen, and hosts that exchange data have no capture: {names}."
         )
         click.echo(printable(f"{about} Put their captures into the run's folder and ingest again."))
-    if len(unseen) > len(partial):
-        others = [run for run in unseen if not uncaptured[run]]
+    if others := [run for run in unseen if not uncaptured[run]]:
         about = f"In {counted(len(others), 'run')} no job is seen ({listed(others, _MOST_NAMES)})"
         click.echo(printable(f"{about}: flows must repeat their bytes in each of five steps."))
 

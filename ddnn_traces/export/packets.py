@@ -50,9 +50,9 @@ _Row = dict[str, Any]
 class Selection:
     """Which packets: those that have all that is given.
 
-    flows: flow_ids. pair: two hosts, each by an address, its label or its short name (query
-    host_names); both directions. step: of the worker at whose
-    host the packets were captured, as in step_flows. Raises UsageError without any, and for a pair that is none.
+    flows: flow_ids. pair: two hosts, each by an address, its label or its short name (query host_names); both
+    directions. step: of the worker at whose host the packets were captured, as in step_flows. Raises UsageError without
+    any, and for a pair that is none.
     """
 
     flows: Sequence[int] = ()

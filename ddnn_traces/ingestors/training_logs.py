@@ -116,7 +116,7 @@ def read_logs(folder: Path, messages: Messages, host: str | None = None) -> list
     """
     files = sorted(folder.iterdir())
     paths = {path: m["worker"] for path in files if (m := _LOG_NAME.fullmatch(path.name))}
-    first = host or _first_worker(folder)
+    first = host or _first_worker(files)
     logs: dict[str, TrainingLog] = {}
     for path, worker in paths.items():
         try:
@@ -161,9 +161,9 @@ def rank_of(label: str | None, first: int) -> int | None:
     return number[1] - first if number[0] and first <= number[1] < 2**63 else None
 
 
-def _first_worker(folder: Path) -> str:
+def _first_worker(files: Sequence[Path]) -> str:
     """The first worker by the names of the captures (worker-0 or worker-1, w1); worker-1 where these name none."""
-    labels = {label for path in folder.iterdir() if (label := host_label(path))}
+    labels = {label for path in files if (label := host_label(path))}
     first = first_number(labels)
     return min((label for label in labels if rank_of(label, first) == 0), key=natural_order, default=FIRST_WORKER)
 

@@ -22,7 +22,7 @@ import duckdb
 from ddnn_traces.errors import QueryError, UsageError
 from ddnn_traces.query import catalogue, missing, read_only, views
 from ddnn_traces.store import places, schema
-from ddnn_traces.text import counted, nearest
+from ddnn_traces.text import counted, meant, nearest
 
 if TYPE_CHECKING:
     import altair as alt
@@ -242,9 +242,8 @@ class Dataset:
     def __getattr__(self, name: str) -> duckdb.DuckDBPyRelation:
         """A table, as a relation of DuckDB: dataset.flows.filter("packets > 10").pl()."""
         if name not in schema.TABLES:
-            near = nearest(name, [*schema.TABLES, *(own for own in vars(Dataset) if own[0] != "_")], 0)
-            near = near if near.startswith("did") else "dir() lists what it has"
-            raise AttributeError(f"a dataset has no {name}; {near}")
+            near = meant(name, [*schema.TABLES, *(own for own in vars(Dataset) if own[0] != "_")])
+            raise AttributeError(f"a dataset has no {name}; {near or 'dir() lists what it has'}")
         return self._connection.table(name)
 
     def __dir__(self) -> list[str]:

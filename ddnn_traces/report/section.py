@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -237,7 +238,7 @@ class Table:
     values: Sequence[Sequence[float | None]] = ()
     runs: Sequence[str] = ()
 
-    @property
+    @cached_property
     def long(self) -> set[str]:
         """The columns with sentences, which take more than a line."""
         return {
@@ -375,24 +376,19 @@ class Section:
         """
         source = source or self.source
         shown = frame.head(TABLE_ROWS)
-        columns, empty = _with_values(shown, columns)
-        if empty:
+        cells = [[column.cell(row) for row in shown.iter_rows(named=True)] for column in columns]
+        there = [shown.is_empty() or any(cell != NOT_KNOWN for cell in of_column) for of_column in cells]
+        if not all(there):
+            empty = [column.title for column, known in zip(columns, there, strict=True) if not known]
             caption = f"{caption} Not known of any row: {', '.join(empty)}."
-        rows = [tuple(column.cell(row) for column in columns) for row in shown.iter_rows(named=True)]
+        columns = list(itertools.compress(columns, there))
+        rows = list(zip(*itertools.compress(cells, there), strict=True))
         values = [tuple(_rounded(column.value(row)) for column in columns) for row in shown.iter_rows(named=True)]
         caption = f"{caption} {_part(len(rows), frame.height, noun, 'listed', source.query)}".rstrip()
         numeric = [column.title for column in columns if column.is_number]
         runs = shown["run_id"].to_list() if "run_id" in shown.columns else []
         titles = [column.title for column in columns]
         self.tables.append(Table(caption, titles, rows, numeric, [source], values, runs))
-
-
-def _with_values(frame: pl.DataFrame, columns: Sequence[Column]) -> tuple[list[Column], list[str]]:
-    """The columns that some row has a value of, and the titles of the others; of no rows, all columns."""
-    rows = list(frame.iter_rows(named=True))
-    is_empty = [bool(rows) and all(column.cell(row) == NOT_KNOWN for row in rows) for column in columns]
-    there = [column for column, empty in zip(columns, is_empty, strict=True) if not empty]
-    return there, [column.title for column, empty in zip(columns, is_empty, strict=True) if empty]
 
 
 def _rounded(value: Any) -> Any:

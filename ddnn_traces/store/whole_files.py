@@ -114,14 +114,15 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def make_folders(path: Path) -> None:
-    """Make a folder and those above it, on the disk too. Raises OSError."""
+def make_folders(path: Path) -> list[Path]:
+    """Make a folder and those above it, on the disk too; return the new ones, the lowest first. Raises OSError."""
     new = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:  # a file is there
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from error
     sync(folder.parent for folder in new)
+    return new
 
 
 def _half_written(path: Path) -> Path:
@@ -147,8 +148,7 @@ def whole_file(path: Path, folder: Path | None = None) -> Iterator[Path]:
     if passes_on(path):
         raise UsageError(f"{path}: is there and not a file; give the name of a file to write")
     path = path.parent.resolve() / path.name
-    above = [new for new in path.parents if not new.exists()]
-    make_folders(path.parent)
+    above = make_folders(path.parent)
     half_written = _half_written((folder or path.parent) / path.name)
     os.close(os.open(half_written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     try:
