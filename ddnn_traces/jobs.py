@@ -1,18 +1,40 @@
-"""How many jobs run at once, and that a Ctrl-C ends the wait for them."""
+"""How many jobs run at once, and that a Ctrl-C ends them and the wait for them."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 
 def available_cpus() -> int:
     """CPUs that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+@contextmanager
+def thread_pool(jobs: int, name: str = "", stop: Callable[[], None] = lambda: None) -> Iterator[ThreadPoolExecutor]:
+    """Threads. Where the block fails, also by a Ctrl-C, `stop` is called, and no call that still waits begins.
+
+    jobs: calls at once. stop: tells the calls that run to end.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(jobs, name) as threads:
+        try:
+            yield threads
+        except BaseException:
+            stop()
+            threads.shutdown(cancel_futures=True)
+            raise
 
 
 def end_waits_by_interrupts() -> None:

@@ -13,7 +13,6 @@ import struct
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -424,7 +423,7 @@ class _Search:
 
     def _read(self, captures: Sequence[_Row]) -> None:
         """Read captures, several at once, and add them to what was found."""
-        from ddnn_traces.jobs import available_cpus
+        from ddnn_traces.jobs import available_cpus, thread_pool
         from ddnn_traces.pcap.chosen import FlowSearch
 
         tuples = sorted({_five_tuple(row) for row in self._wanted.flows})
@@ -438,14 +437,9 @@ class _Search:
             searches.append(FlowSearch(self._run.originals.path(row), tuples, between, path, self._run.open_tunnels))
         stopped = threading.Event()
         self._messages.start_reading(sum(row["file_bytes"] for row in captures))
-        with ThreadPoolExecutor(max(1, min(available_cpus(), len(searches)))) as threads:
-            try:
-                for job in [threads.submit(one.read, self._messages.advance, stopped.is_set) for one in searches]:
-                    job.result()
-            except BaseException:
-                stopped.set()
-                threads.shutdown(cancel_futures=True)
-                raise
+        with thread_pool(max(1, min(available_cpus(), len(searches))), stop=stopped.set) as threads:
+            for job in [threads.submit(one.read, self._messages.advance, stopped.is_set) for one in searches]:
+                job.result()
         self._messages.end_reading()
         for search, row in zip(searches, captures, strict=True):
             facts = search.facts  # of the whole file, as ingest has them

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddnn_traces.errors import QueryError
+from ddnn_traces.jobs import thread_pool
 from ddnn_traces.query import catalogue
 from ddnn_traces.query.dataset import StoredViews
 from ddnn_traces.store import checksums, layout, object_store, places, schema
@@ -106,14 +106,9 @@ def run_in_groups(open_runs: OpenRuns, rows: Mapping[str, int], threads: int) ->
     groups = _groups(rows, _TOGETHER // at_once)
     at_once = min(at_once, len(groups))
     running = _Running()
-    with ThreadPoolExecutor(at_once, "checks") as pool:
+    with thread_pool(at_once, "checks", running.end) as pool:
         futures = [pool.submit(_run_some, lambda runs: open_runs(runs, at_once), runs, running) for runs in groups]
-        try:
-            parts = [part for future in futures for part in future.result()]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            running.end()
-            raise
+        parts = [part for future in futures for part in future.result()]
     return {
         name: pa.concat_tables([part[name] for part in parts], promote_options="permissive") for name in sorted(names())
     }

@@ -15,7 +15,6 @@ from __future__ import annotations
 import ipaddress
 import itertools
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -23,6 +22,7 @@ from ddnn_traces.capture_format import pcap_header
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors.inputs import files_among
 from ddnn_traces.ingestors.sources import RunInput, find_runs
+from ddnn_traces.jobs import thread_pool
 from ddnn_traces.pcap.capture_facts import STDIN
 from ddnn_traces.pcap.capture_file import CaptureFile
 from ddnn_traces.query.dataset import Dataset
@@ -123,14 +123,10 @@ def _compare(path: Path, row: _Row, size: int, digests: Mapping[str, str]) -> No
 def _cut_all(files: list[tuple[Path, _Row]], run: RunMapping, folder: Path) -> None:
     substitutes = _substitutes(run)
     targets = [folder / f"{run.files[row['capture_id']]}.gz" for _, row in files]
-    with ThreadPoolExecutor(_THREADS) as threads:
+    with thread_pool(_THREADS) as threads:
         jobs = [threads.submit(_cut, *file, substitutes, target) for file, target in zip(files, targets, strict=True)]
-        try:
-            for job in jobs:
-                job.result()
-        except BaseException:
-            threads.shutdown(cancel_futures=True)
-            raise
+        for job in jobs:
+            job.result()
 
 
 def _substitutes(run: RunMapping) -> Substitutes:

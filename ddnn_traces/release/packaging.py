@@ -10,9 +10,9 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from ddnn_traces.jobs import thread_pool
 from ddnn_traces.query import views
 from ddnn_traces.release import facts
 from ddnn_traces.store import layout
@@ -43,7 +43,7 @@ def files(folder: Path) -> list[str]:
 def write_checksums(folder: Path, known: Mapping[str, str], jobs: int = 1) -> None:
     """Write SHA256SUMS, for every file but itself. known: hashes that are known already, by path. Raises OSError."""
     paths = [path for path in files(folder) if path != layout.CHECKSUMS]
-    with ThreadPoolExecutor(jobs) as threads:
+    with thread_pool(jobs) as threads:
         hashes = threads.map(lambda path: known.get(path) or sha256_of(folder / path), paths)
         lines = [checksum_line(path, sha256) for path, sha256 in zip(paths, hashes, strict=True)]
     (folder / layout.CHECKSUMS).write_text("".join(lines), encoding="utf-8")

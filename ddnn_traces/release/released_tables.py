@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.jobs import thread_pool
 from ddnn_traces.release import facts
 from ddnn_traces.store import schema
 from ddnn_traces.store.parquet import annotated, encodings, part, row_groups
@@ -113,16 +114,11 @@ def write(
 
     files = _files(wanted, splits or {})
     # the largest first, so that no thread begins it when the others are done
-    with ThreadPoolExecutor(jobs, "publish") as threads:
+    with thread_pool(jobs, "publish", progress.stop.set) as threads:
         futures = {file.path: threads.submit(job, file) for file in sorted(files, key=lambda f: -f.bytes)}
-        try:
-            done, _ = wait(futures.values(), return_when=FIRST_EXCEPTION)
-            for future in done:
-                future.result()
-        except BaseException:
-            progress.stop.set()
-            threads.shutdown(cancel_futures=True)
-            raise
+        done, _ = wait(futures.values(), return_when=FIRST_EXCEPTION)
+        for future in done:
+            future.result()
     written: dict[str, list[facts.TableFile]] = {}
     for file in files:
         written.setdefault(file.table, []).append(futures[file.path].result())

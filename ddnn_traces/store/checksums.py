@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from ddnn_traces.jobs import thread_pool
 from ddnn_traces.store import hashes, schema
 from ddnn_traces.store.layout import INPUTS, MARKER, SOURCES, STORED_FILES, ListedFile, is_safe, marker_is_as_written
 from ddnn_traces.store.parquet import partition
@@ -134,7 +134,7 @@ def all_damages(dataset: Path, runs: Iterable[str] | None = None, pages: bool = 
         found = of_no_run.get(run_id, []) if files is None else damages(dataset, run_id, files)
         return found or (damages(dataset, run_id, None) if pages or files is None else [])
 
-    with ThreadPoolExecutor(_READERS) as threads:
+    with thread_pool(_READERS) as threads:
         of_runs = threads.map(of, sorted(known if runs is None else known & {*runs}))
         return [*(damaged_records(dataset) if runs is None else ()), *(damage for found in of_runs for damage in found)]
 
@@ -159,7 +159,7 @@ def listed_damages(release: Path, listed: Sequence[ListedFile]) -> list[Damage]:
         path = release / file.path
         return _problem(path, file.bytes, lambda: sha256_of(path) == file.sha256)
 
-    with ThreadPoolExecutor(_READERS) as threads:
+    with thread_pool(_READERS) as threads:
         found = zip(listed, threads.map(problem, listed), strict=True)
         return [Damage(run_id, file.path, what) for file, what in found if what for run_id in sorted(file.runs)]
 

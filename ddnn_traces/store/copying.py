@@ -5,11 +5,11 @@ from __future__ import annotations
 import fnmatch
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.jobs import thread_pool
 from ddnn_traces.store import checksums, hashes, layout, object_store, schema
 from ddnn_traces.store.delta.delta_dataset import LAST, Head, StoredDataset, TableFile
 from ddnn_traces.store.layout import INPUTS, SOURCES
@@ -106,7 +106,7 @@ class _Store(_Source):
                 self._files[file.run_id].append((table, file))
 
     def files(self, run_id: str, scratch: Path) -> dict[str, Path]:
-        with object_store.errors(self._dataset.url), ThreadPoolExecutor(_DOWNLOADS) as threads:
+        with object_store.errors(self._dataset.url), thread_pool(_DOWNLOADS) as threads:
             paths = threads.map(lambda one: self._fetched(one[0], one[1], scratch), self._files[run_id])
             return {table: path for (table, _), path in zip(self._files[run_id], paths, strict=True)}
 

@@ -12,7 +12,6 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -404,7 +403,7 @@ def slow_publish(small: Path, out: Path) -> subprocess.Popen[str]:
     code = CODE.replace("from ddnn_traces.cli", (
         "import os\nfrom ddnn_traces.release import released_tables\nread = released_tables._read\n"
         "def slow(source, progress):\n    for batch in read(source, progress):\n"
-        "        os.write(1, b'in\\n')\n        progress.stop.wait(30)\n        yield batch\n"
+        "        os.write(1, b'in\\n')\n        progress.stop.wait()\n        yield batch\n"
         "released_tables._read = slow\nfrom ddnn_traces.cli"
     ))  # fmt: skip
     call = [sys.executable, "-c", code, "publish", str(small), "--out", str(out), *OPTIONS]
@@ -417,10 +416,8 @@ def test_interrupted_it_leaves_nothing(small: Path, tmp_path: Path, sent: signal
         assert process.stdout
         assert process.stdout.readline() == "in\n"
         process.send_signal(sent)
-        begin = time.monotonic()
-        _, stderr = process.communicate(timeout=120)
+        _, stderr = process.communicate(timeout=120)  # it would wait for ever if nothing told its threads to stop
     assert process.returncode == code
-    assert time.monotonic() - begin < 25
     assert "Traceback" not in stderr
     assert list(tmp_path.iterdir()) == []
 

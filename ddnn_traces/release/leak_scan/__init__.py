@@ -8,11 +8,11 @@ docs/anonymisation.md lists what is searched for and where, and what is not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from ddnn_traces.errors import LeakError
+from ddnn_traces.jobs import thread_pool
 from ddnn_traces.release.leak_scan.files import Searchers, hits
 from ddnn_traces.release.leak_scan.searched_words import Words, words
 
@@ -56,12 +56,8 @@ def scan(folder: Path, words: Words) -> list[Leak]:
         name = path.relative_to(folder).as_posix()
         return [Leak(_shown(name, searchers), cause, place) for cause, place in hits(path, name, searchers)]
 
-    with ThreadPoolExecutor(_THREADS) as threads:
-        try:
-            return sorted({leak for leaks in threads.map(scan_file, files) for leak in leaks})
-        except BaseException:
-            threads.shutdown(cancel_futures=True)
-            raise
+    with thread_pool(_THREADS) as threads:
+        return sorted({leak for leaks in threads.map(scan_file, files) for leak in leaks})
 
 
 def causes(leaks: Sequence[Leak]) -> list[str]:

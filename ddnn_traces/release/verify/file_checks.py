@@ -10,12 +10,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from ddnn_traces.errors import UsageError, needs_extra
+from ddnn_traces.jobs import thread_pool
 from ddnn_traces.query import views
 from ddnn_traces.release import facts
 from ddnn_traces.release.verify.examined import (
@@ -174,7 +174,7 @@ def _manifest(text: str) -> dict[str, str]:
 
 def _sums(folder: Path, paths: set[str], jobs: int) -> dict[str, str]:
     largest_first = sorted(paths, key=lambda path: (-(folder / path).stat().st_size, path))
-    with ThreadPoolExecutor(jobs) as threads:  # hashing releases the interpreter
+    with thread_pool(jobs) as threads:  # hashing releases the interpreter
         return dict(zip(largest_first, threads.map(lambda path: sha256_of(folder / path), largest_first), strict=True))
 
 

@@ -13,11 +13,11 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddnn_traces.errors import DdnnTracesError
+from ddnn_traces.jobs import thread_pool
 from ddnn_traces.query import catalogue, checks
 from ddnn_traces.release import facts
 from ddnn_traces.release.verify import footer_checks
@@ -250,7 +250,7 @@ def _each_table(
             return f"cannot be read ({shown(error)}); {AGAIN}"
 
     for table in examined.release.tables:
-        with ThreadPoolExecutor(examined.jobs) as threads:
+        with thread_pool(examined.jobs) as threads:
             found = list(threads.map(examine, [table.name] * len(table.files), table.files))
         files = zip(table.files, found, strict=True)
         yield from unless(

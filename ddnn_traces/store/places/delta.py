@@ -12,12 +12,12 @@ import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddnn_traces.errors import DdnnTracesError, UsageError, needs_extra
+from ddnn_traces.jobs import thread_pool
 from ddnn_traces.store import checksums, hashes, layout, object_store, schema
 from ddnn_traces.store.places.place import Place
 from ddnn_traces.store.places.remote import KnownFiles, Reader
@@ -114,7 +114,7 @@ class _Snapshot:
         found = checksums.damaged_texts(texts)
         recorded = checksums.parsed(texts.get(checksums.FILE, ""))
         files = [(table, file) for table, files in self.tables.items() for file in files.values()]
-        with ThreadPoolExecutor(_READERS) as threads:
+        with thread_pool(_READERS) as threads:
             problems = threads.map(lambda one: self._problem(one[0], one[1], recorded), files)
             damaged = [
                 checksums.Damage(file.run_id, f"{table}/{file.path}", problem)
