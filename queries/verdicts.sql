@@ -5,7 +5,7 @@
 -- answer: rank, sentence
 -- column: run_id from jobs
 -- column: job from jobs
--- column: rank; 1 is the costliest of the job; findings with a p_value above 0.05 come last
+-- column: rank; 1 is the costliest of the job; those that are not established come last
 -- column: kind; slow_host, loss, or what a link loses most by: slow_link, delay (a longer way), receiver (its window), background (other traffic), congestion (other traffic of several senders to one host at once, or ECN marks)
 -- column: host_ip; address of the host, or of the link's sender; null where the loss is on most links
 -- column: peer_ip; address of the link's receiver; null for a host, and where several links of the host are concerned
@@ -14,6 +14,7 @@
 -- column: confidence; explained_share times 1 - p_value: no calibrated probability
 -- column: explained_share share; part of the time that is lost in this way in the job: by the host, or on the link
 -- column: p_value; probability that some host (link) is the worst as often by chance
+-- column: is_established; p_value is 0.05 or less
 -- column: steps_worst steps; in which it lost most: k
 -- column: steps_lost steps; behind the first, in which a host (link) lost 5% of the mean step: n
 -- column: sentence; the finding in words
@@ -200,7 +201,7 @@ WITH thresholds AS (
     LEFT JOIN hosts AS b ON c.run_id = b.run_id AND c.peer_ip = b.host_ip
 )
 SELECT run_id, job, row_number() OVER (PARTITION BY run_id, job ORDER BY p_value > likely_p, cost_ms DESC, kind, host_ip) AS rank, kind, host_ip, peer_ip,
-       cost_ms, share_of_step, explained_share * (1 - p_value) AS confidence, explained_share, p_value, k AS steps_worst, n AS steps_lost,
+       cost_ms, share_of_step, explained_share * (1 - p_value) AS confidence, explained_share, p_value, p_value <= likely_p AS is_established, k AS steps_worst, n AS steps_lost,
        CASE kind
             WHEN 'slow_host' THEN format('{} is late in {} of the {} steps in which a host is late', host, k, n)
             WHEN 'loss' THEN format('{} pause{} for {:.1f} MB sent again, {:.2g}% of the {:.1f} MB of all steps', link, s, retransmitted_bytes / 1e6,

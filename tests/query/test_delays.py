@@ -13,7 +13,7 @@ from tools import RunCommand
 
 import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.report.chapters import trust
+from ddnn_traces.report.chapters import steps, trust
 from ddnn_traces.report.section import Results
 
 DATASET = Path(__file__).parents[2] / "data" / "dataset"
@@ -295,6 +295,16 @@ def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Pa
         "into the run's folder and ingest again.",
         "In 1 run no job is seen (none): flows must repeat their bytes in each of five steps.",
     ]
+
+
+def test_findings_by_chance_are_listed_and_no_headline(tmp_path: Path) -> None:
+    case = Path(__file__).parents[1] / "queries" / "verdicts" / "by_chance"
+    tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}
+    with write_dataset(tmp_path / "dataset", tables) as opened, Results(opened) as results:
+        [section] = steps.chapter.sections(results, only=["delays"])
+    assert section.headline == "Nothing is established in 1 job: chance may explain what looks slow (1 finding)."
+    [table] = section.tables
+    assert "not established" in table.rows[0][table.columns.index("finding")]
 
 
 @pytest.mark.long

@@ -42,10 +42,6 @@ _MARKS = Source("iteration_markers", _EXCERPT)
 _TRANSFERS = Source("parameter_server_transfers")
 _NO_LAYERS = "No simulated run has events of its layers: `ddnn-traces simulate --layer-events` writes them."
 
-
-#: Findings of diagnose above this p-value are named, and are no headline.
-_LIKELY = 0.05
-
 chapter = Chapter("steps", "Where steps go")
 
 
@@ -58,23 +54,12 @@ chapter = Chapter("steps", "Where steps go")
     draws=(),
 )
 def delays(section: Section, jobs: pl.DataFrame) -> None:
-    by_chance = pl.col("p_value") > _LIKELY
-    found = section.rows(Source("verdicts")).sort(by_chance, -pl.col("share_of_step"), "run_id", "job", "rank")
-    likely = found.filter(~by_chance)
-    if likely.is_empty():
-        section.headline = (
-            f"Nothing stands out in {counted(jobs.height, 'job')}: no host and no link alone costs 5% of a step. A "
-            "cause that all hosts share is not seen."
-        )
-        return
-    worst, first = likely.row(0, named=True), likely.filter(pl.col("rank") == 1)
-    kinds = first.group_by("kind").len().sort("len", "kind", descending=[True, False])
-    where = f", in {worst['run_id']}" if jobs["run_id"].n_unique() > 1 else ""
-    said = ", ".join(f"{words(kind)} {number:,}" for kind, number in kinds.iter_rows())
-    section.headline = (
-        f"In {first.height:,} of {counted(jobs.height, 'job')} a host or a link costs 5% of a step or more ({said}). "
-        f"The costliest{where}: {worst['sentence']}"
+    found = section.rows(Source("verdicts")).sort(
+        ~pl.col("is_established"), -pl.col("share_of_step"), "run_id", "job", "rank"
     )
+    section.headline = _costliest(found.filter("is_established"), jobs) or _nothing(found.height, jobs.height)
+    if found.is_empty():
+        return
     columns = [
         texts("run", "run_id"), numbers("job", "job", count), numbers("rank", "rank", count),
         texts("finding", "sentence"), numbers("confidence", "confidence"),
@@ -84,6 +69,31 @@ def delays(section: Section, jobs: pl.DataFrame) -> None:
         "independent, and other runs may differ. What all hosts share is not seen (docs/delays.md)."
     )
     section.table(found, columns, caption, Source("verdicts"), noun="finding")
+
+
+def _costliest(established: pl.DataFrame, jobs: pl.DataFrame) -> str:
+    """In how many jobs something costs time, and the first finding; empty where none is established."""
+    if established.is_empty():
+        return ""
+    worst, first = established.row(0, named=True), established.filter(pl.col("rank") == 1)
+    kinds = first.group_by("kind").len().sort("len", "kind", descending=[True, False])
+    where = f", in {worst['run_id']}" if jobs["run_id"].n_unique() > 1 else ""
+    said = ", ".join(f"{words(kind)} {number:,}" for kind, number in kinds.iter_rows())
+    return (
+        f"In {first.height:,} of {counted(jobs.height, 'job')} a host or a link costs 5% of a step or more ({said}). "
+        f"The costliest{where}: {worst['sentence']}"
+    )
+
+
+def _nothing(by_chance: int, jobs: int) -> str:
+    """by_chance: findings that are not established. jobs: their number."""
+    if by_chance:
+        findings = counted(by_chance, "finding")
+        return f"Nothing is established in {counted(jobs, 'job')}: chance may explain what looks slow ({findings})."
+    return (
+        f"Nothing stands out in {counted(jobs, 'job')}: no host and no link alone costs 5% of a step. A cause that all "
+        "hosts share is not seen."
+    )
 
 
 @chapter.section(
