@@ -154,7 +154,7 @@ WITH thresholds AS (
 )
 SELECT j.run_id, structured, step, step_start_ns AS start_ns, step_end_ns AS end_ns, payload_bytes, pause_before_ms,
        (end_ns - lag(end_ns) OVER (PARTITION BY j.run_id ORDER BY step)) / 1e6 AS period_ms,
-       confidence * coalesce(covered_hosts / nullif(hosts, 0), 1) AS confidence, CASE WHEN structured THEN j.found_by END AS found_by, waiting_share, is_synchronous,
+       confidence * CASE WHEN problem IS NULL THEN 1 ELSE covered_hosts / hosts END AS confidence, CASE WHEN structured THEN j.found_by END AS found_by, waiting_share, is_synchronous,
        concat_ws('; ', CASE WHEN is_synchronous AND structured
                  THEN format('synchronous: hosts wait for each other in {:.0f}% of {} steps', 100 * waiting_share, steps)
             WHEN structured AND waiting_share IS NOT NULL
@@ -176,7 +176,7 @@ SELECT j.run_id, structured, step, step_start_ns AS start_ns, step_end_ns AS end
                  THEN format('{} of {} pairs pause after equal payloads, {} times: no step that is common, or rounds of a step',
                              pairs, all_pairs, CASE WHEN fewest = most THEN most::VARCHAR ELSE fewest || ' to ' || most END)
             ELSE 'no pauses after equal payloads, neither of the run nor of its pairs' END,
-           CASE WHEN covered_hosts < hosts
+           CASE WHEN covered_hosts < hosts AND problem IS NOT NULL
                 THEN format('captures cover {} of {} hosts: parts of a step may pass for steps', covered_hosts, hosts) END) AS evidence
 FROM judged AS j
 CROSS JOIN thresholds
