@@ -84,15 +84,24 @@ def csv_lines(data: bytes) -> Iterator[tuple[int, list[str] | None]]:
     Lines are read one by one, so that a quotation mark that is not closed costs one line and not the rest of the file.
     Bytes that are not UTF-8 become replacement characters.
     """
+    for number, line in text_lines(data):
+        cells = csv_cells(line)
+        if cells is None or cells:
+            yield number, cells
+
+
+def text_lines(data: bytes) -> Iterator[tuple[int, str]]:
+    """Number, from 1, and text of each line. Bytes that are not UTF-8 become replacement characters."""
     lines = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", errors="replace")
-    for number, line in enumerate(lines, start=1):
-        try:
-            cells = next(csv.reader([line], strict=True), [])
-        except csv.Error:
-            yield number, None
-        else:
-            if cells:
-                yield number, cells
+    return enumerate(lines, start=1)
+
+
+def csv_cells(line: str) -> list[str] | None:
+    """Cells of a line of CSV, none of an empty one; None where they cannot be read."""
+    try:
+        return next(csv.reader([line], strict=True), [])
+    except csv.Error:
+        return None
 
 
 def why_it_leads_nowhere(link: Path) -> str:

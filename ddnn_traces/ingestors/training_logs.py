@@ -6,29 +6,34 @@ published Zerwas logs). The start of the very first step is not in such a log: i
 training program wrote one. A row there is a step with four times in unix seconds:
 `step,t_begin,t_comm_begin,t_comm_end,t_end`. Computation comes before communication, and the update after it.
 `events-WORKER.csv` has single collectives and transfers, each with its bytes: `step,kind,name,t_begin,t_end,bytes`.
+
+A launcher's prefix (launcher_prefixes.py) is no part of a line, and says whose it is: one file may have the steps of
+several workers.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, DecimalException
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from ddnn_traces.errors import LogError
+from ddnn_traces.ingestors.launcher_prefixes import Source, ranks_of, without_prefix
 from ddnn_traces.ingestors.sources import host_label, role_of
 from ddnn_traces.messages import Messages
 from ddnn_traces.pcap.capture_facts import Int64Array
 from ddnn_traces.text import shown, valid_text
-from ddnn_traces.text_files import MOST_LOG, csv_lines, is_missing, read_bytes
+from ddnn_traces.text_files import MOST_LOG, csv_cells, is_missing, read_bytes, text_lines
 
 HEADER = ["Type", "ID", "Timestamp", "Loss", "Accuracy"]
-#: The worker of train_history.log where no capture is the first worker's. They count from 0 in the published Zerwas
-#: data (worker-0-tcpdump.pcap), from 1 elsewhere.
+#: The worker of train_history.log where no capture is the first worker's, as _worker_of() names it. They count from 0
+#: in the published Zerwas data (worker-0-tcpdump.pcap), from 1 elsewhere.
 FIRST_WORKER = "worker-1"
 
 _TIMES = ("t_begin", "t_comm_begin", "t_comm_end", "t_end")
@@ -122,12 +127,11 @@ def read_logs(folder: Path, messages: Messages, host: str | None = None) -> list
         try:
             if worker is None and _has_twin(path, paths, first):
                 continue
-            log = _read_log(path, worker or first, messages)
+            for log in _read_log(path, worker or host, files, messages):
+                logs.setdefault(log.worker, log)
         except LogError as error:
             messages.warn(str(error))
-        else:
-            logs.setdefault(log.worker, log)
-    _warn_of_rows_without_log(files, {worker or first for worker in paths.values()}, messages)
+    _warn_of_rows_without_log(files, {*logs, *(worker or first for worker in paths.values())}, messages)
     return sorted(logs.values(), key=lambda log: natural_order(log.worker))
 
 
@@ -163,9 +167,15 @@ def rank_of(label: str | None, first: int) -> int | None:
 
 def _first_worker(files: Sequence[Path]) -> str:
     """The first worker by the names of the captures (worker-0 or worker-1, w1); worker-1 where these name none."""
+    return _worker_of(0, files)
+
+
+def _worker_of(rank: int, files: Sequence[Path]) -> str:
+    """The worker of a rank by the names of the captures."""
     labels = {label for path in files if (label := host_label(path))}
     first = first_number(labels)
-    return min((label for label in labels if rank_of(label, first) == 0), key=natural_order, default=FIRST_WORKER)
+    known = (label for label in labels if rank_of(label, first) == rank)
+    return min(known, key=natural_order, default=f"worker-{first + rank}")
 
 
 def _has_twin(path: Path, paths: dict[Path, str | None], first: str) -> bool:
@@ -184,37 +194,90 @@ def _size(path: Path) -> int | None:
         return None
 
 
-def _read_log(path: Path, worker: str, messages: Messages) -> TrainingLog:
-    rows = csv_lines(read_bytes(path, MOST_LOG, LogError))
-    _, header = next(rows, (1, None))
-    if header is None or [name.strip() for name in header] != HEADER:
-        raise LogError(f"{path}: the first line is not '{','.join(HEADER)}', so no step is read; add that header")
-    ends: list[tuple[int, int, float | None, float | None]] = []
-    epoch = 0
-    unread = []
-    for line, row in rows:
+class _Line(NamedTuple):
+    """A line of a log without its launcher's prefix. cells: None where they cannot be read. source: who printed it."""
+
+    number: int
+    cells: list[str] | None
+    source: Source | None
+
+
+def _lines(path: Path) -> Iterator[_Line]:
+    """The lines that are not empty. Raises LogError."""
+    for number, text in text_lines(read_bytes(path, MOST_LOG, LogError)):
+        source, line = without_prefix(text)
+        cells = csv_cells(line)
+        if cells is None or cells:
+            yield _Line(number, cells, source)
+
+
+@dataclass
+class _Rows:
+    """The rows of one worker. ends: epoch, time, loss and accuracy at the end of each step."""
+
+    ends: list[tuple[int, int, float | None, float | None]] = field(default_factory=list)
+    epoch: int = 0
+
+    def add(self, line: _Line) -> bool:
+        """Take a row; False where the line is none."""
         try:
-            kind, _, seconds, loss, accuracy = row or []
+            kind, _, seconds, loss, accuracy = line.cells or []
             kind = kind.strip().lower()
             if kind == "batch":
-                ends.append((epoch, seconds_to_ns(seconds), _number(loss), _number(accuracy)))
+                self.ends.append((self.epoch, seconds_to_ns(seconds), _number(loss), _number(accuracy)))
             elif kind == "epoch":
-                epoch += 1
-            else:
-                unread.append(line)
+                self.epoch += 1
         except ValueError:
-            unread.append(line)
+            return False
+        return kind in ("batch", "epoch")
+
+
+def _read_log(path: Path, worker: str | None, files: Sequence[Path], messages: Messages) -> Iterator[TrainingLog]:
+    """The log of each worker that has steps in a file. worker: whose it is by its name or folder; None: not known."""
+    lines = list(_lines(path))
+    begin = _begin(path, lines)
+    unread = [line.number for line in lines[:begin]]
+    owners = _owners(lines, worker, files)
+    rows: dict[str, _Rows] = {}
+    for line in lines[begin + 1 :]:
+        owner = owners.get(line.source)
+        if owner is None or not rows.setdefault(owner, _Rows()).add(line):
+            unread.append(line.number)
     if unread:
         messages.warn(
             f"{path}: {len(unread)} lines are not read, the first is line {unread[0]}; compare with the header"
         )
-    if not ends:
+    found = {owner: own for owner, own in rows.items() if own.ends}
+    if not found:
         raise LogError(f"{path}: no row of type batch, so no step is read; remove it if that is right")
-    if any(later[1] < earlier[1] for earlier, later in itertools.pairwise(ends)):
+    if any(later[1] < earlier[1] for own in found.values() for earlier, later in itertools.pairwise(own.ends)):
         messages.warn(f"{path}: time stamps go back; a step that ends before the previous one is empty")
-    phases = read_phases(path.parent / f"phases-{worker}.csv", messages)
-    events = phases.events + read_events(path.parent / f"events-{worker}.csv", messages)
-    return TrainingLog(valid_text(worker), tuple(_steps(ends, phases.first_begin_ns)), events)
+    for owner, own in found.items():
+        phases = read_phases(path.parent / f"phases-{owner}.csv", messages)
+        events = phases.events + read_events(path.parent / f"events-{owner}.csv", messages)
+        yield TrainingLog(valid_text(owner), tuple(_steps(own.ends, phases.first_begin_ns)), events)
+
+
+def _begin(path: Path, lines: Sequence[_Line]) -> int:
+    """Place of the header: the first line, or in a launcher's output any. Raises LogError without one."""
+    header = ",".join(HEADER)
+    places = (place for place, line in enumerate(lines) if [name.strip() for name in line.cells or ()] == HEADER)
+    begin = next(places, None)
+    launched = any(line.source is not None for line in lines)
+    if begin is None or (begin and not launched):
+        what = f"no line is '{header}'" if launched else f"the first line is not '{header}'"
+        raise LogError(f"{path}: {what}, so no step is read; add that header")
+    return begin
+
+
+def _owners(lines: Sequence[_Line], worker: str | None, files: Sequence[Path]) -> Mapping[Source | None, str]:
+    """Whose lines those of each source are. Where one process has steps, lines without a prefix are its own, too."""
+    sources = {line.source for line in lines if line.cells and line.cells[0].strip().lower() == "batch"}
+    ranks = ranks_of(source for source in sources if source is not None)
+    if len(ranks) > 1:
+        return {source: _worker_of(rank or 0, files) for source, rank in ranks.items()}
+    (rank,) = ranks.values() or (0,)
+    return dict.fromkeys([None, *ranks], worker or _worker_of(rank or 0, files))
 
 
 def _steps(ends: list[tuple[int, int, float | None, float | None]], begin_ns: int | None) -> list[Step]:
@@ -251,16 +314,15 @@ def read_phases(path: Path, messages: Messages) -> Phases:
     if is_missing(path):
         return Phases()
     try:
-        rows = csv_lines(read_bytes(path, MOST_LOG, LogError))
+        rows = list(_lines(path))
     except LogError as error:
         messages.warn(str(error))
         return Phases()
-    _, header = next(rows, (1, None))
-    names = header or []
+    names = (rows[0].cells if rows else None) or []
     begin_ns: int | None = None
     events: list[Event] = []
     unread = []
-    for line, cells in rows:
+    for line, cells, _ in rows[1:]:
         row = dict(zip(names, cells or (), strict=False))
         try:
             if begin_ns is None:
@@ -298,17 +360,16 @@ def read_events(path: Path, messages: Messages) -> tuple[Event, ...]:
     if is_missing(path):
         return ()
     try:
-        lines = csv_lines(read_bytes(path, MOST_LOG, LogError))
+        lines = list(_lines(path))
     except LogError as error:
         messages.warn(str(error))
         return ()
-    _, header = next(lines, (1, None))
-    if header != _EVENT_HEADER:
+    if not lines or lines[0].cells != _EVENT_HEADER:
         messages.warn(f"{path}: not used, its first line is not '{','.join(_EVENT_HEADER)}'; correct it")
         return ()
     events: dict[tuple[int | None, str, int], Event] = {}
     unread = []
-    for line, cells in lines:
+    for line, cells, _ in lines[1:]:
         try:
             event = _event(cells or [])
         except ValueError:
