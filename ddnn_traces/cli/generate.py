@@ -147,8 +147,8 @@ def score(
 ) -> None:
     """Compare generated with held-out runs: volume a pair, bursts, gaps, autocorrelation.
 
-    Two baselines with the same volume are scored, too: constant rate and Poisson arrivals. After the table comes the
-    number of runs on which each of the three is nearest.
+    Baselines are scored, too: constant rate and Poisson arrivals with the same volume, and steps of the run of the
+    nearest size, drawn again. After the table comes the number of runs on which each is nearest.
     """
     from ddnn_traces.traffic import model
 

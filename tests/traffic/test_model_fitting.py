@@ -16,7 +16,7 @@ from ddnn_traces.errors import UsageError
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.traffic import model
 from ddnn_traces.traffic.collectives import Collective
-from ddnn_traces.traffic.model import Document
+from ddnn_traces.traffic.model import Document, Job
 from ddnn_traces.traffic.model.generation import ModelledRun
 from ddnn_traces.traffic.model.measure import measure, pair_matrix
 from ddnn_traces.traffic.pcaps import write_folder
@@ -66,7 +66,7 @@ def test_fit_finds_the_parameters_of_the_run(known: Document) -> None:
     assert abs(computation["autocorrelation"]) < 0.2
     # retransmissions take time, too; and 4 ms before each round
     assert exchange["ns_per_byte"] == pytest.approx(KNOWN.ns_per_byte * 1.01, rel=0.05)
-    assert np.median(exchange["completion_ms"]["shared"]) == pytest.approx(4, abs=0.6)
+    assert np.median(exchange["completion_ms"][0]["shared"]) == pytest.approx(4, abs=0.6)
     assert packets["segment_bytes"] == 1448
     assert packets["acks_per_segment"] == pytest.approx(0.5, abs=0.02)
     assert packets["retransmitted_share"] == pytest.approx(0.01 / 1.01, rel=0.02)
@@ -75,6 +75,22 @@ def test_fit_finds_the_parameters_of_the_run(known: Document) -> None:
     (run,) = known["provenance"]["runs"]
     assert (run["topology"], run["steps"], run["workers"], run["model_bytes"]) == ("ring", 40, 4, 2_000_000)
     assert known["provenance"]["sources"] == ["synthetic"]
+
+
+@pytest.mark.long
+def test_a_size_between_the_measured_ones_takes_as_long_as_it_would(tmp_path: Path) -> None:
+    """Bytes by rate, rounds by delay, computation by its own line."""
+    sizes = {1_000_000: 30.0, 3_000_000: 50.0, 9_000_000: 110.0}
+    alike = replace(KNOWN, compute_factors=(), steps=12)
+    runs = [replace(alike, run_id=str(size), model_bytes=size, compute_ms=ms) for size, ms in sizes.items()]
+    small, middle, large = map(make_traffic, runs)
+    write_traffic(tmp_path / "dataset", [small, large])
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        document = model.fit(dataset)
+    assert [size["model_bytes"] for size in document["computation"]["by_size"]] == [1_000_000, 9_000_000]
+    again = model.traffic(document, Job(4, 3_000_000, "ring", 12))
+    spans = [float(one.times.end_ns.max() - one.times.start_ns.min()) for one in (again, middle)]
+    assert spans[0] == pytest.approx(spans[1], rel=0.03)
 
 
 @pytest.mark.long

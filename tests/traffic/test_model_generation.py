@@ -22,7 +22,7 @@ from ddnn_traces.traffic.collectives import SHAPES
 from ddnn_traces.traffic.model import Document, Job
 from ddnn_traces.traffic.model.document import check
 from ddnn_traces.traffic.model.fit_model import fit_measured
-from ddnn_traces.traffic.model.generation import ModelledRun, ModelSampler, law_share
+from ddnn_traces.traffic.model.generation import ModelledRun, ModelSampler, law_share, on_line
 from ddnn_traces.traffic.model.measure import measure
 
 DESIGN = Path(__file__).parents[2] / "data" / "sample"
@@ -122,9 +122,9 @@ def test_gaps_depend_on_each_other_as_they_should() -> None:
 def test_slow_transfers_pause() -> None:
     """A transfer that takes far longer than its bytes comes in pieces, with the same payload and end."""
     document = copy.deepcopy(DOCUMENT)
-    document["exchange"] |= {"stall_ms": {"shared": [40.0, 40.0], "own": [0.0, 0.0]}, "slow_pieces": [4.0, 4.0]}
-    document["exchange"]["completion_ms"] = document["exchange"]["first_completion_ms"] = {
-        "shared": [40.0, 40.0], "own": [0.0, 0.0]}  # fmt: skip
+    slow = [{"wire_bytes": 1000.0, "shared": [40.0, 40.0], "own": [0.0, 0.0]}]
+    document["exchange"] |= {"stall_ms": slow, "completion_ms": slow, "first_completion_ms": slow}
+    document["exchange"]["slow_pieces"] = [4.0, 4.0]
     document["packets"]["retransmitted_share"] = 0.0
     document["control"] = []
     generated = model.traffic(document, Job(2, 800_000, "ring", 1))
@@ -155,6 +155,21 @@ def test_compute_ms_is_the_callers_where_given() -> None:
         spans.append(int(np.median(generated.times.communicate_ns - generated.times.start_ns)))
     assert spans[0] == spans[1]
     assert spans[2] == pytest.approx(10 * spans[1], rel=1e-6)
+
+
+def test_the_first_step_warms_up() -> None:
+    document = copy.deepcopy(DOCUMENT)
+    document["computation"]["by_size"][0]["warm_up_ms"] = 300.0
+    gaps = [traffic.times.communicate_ns - traffic.times.start_ns for traffic in (
+        model.traffic(one, Job(4, 1000, "ring", 3)) for one in (DOCUMENT, document))]  # fmt: skip
+    assert (gaps[1] - gaps[0]).tolist() == [[300_000_000] * 4, [0] * 4, [0] * 4]
+
+
+def test_values_of_other_sizes_lie_on_the_line() -> None:
+    sizes, at = [10.0, 20.0, 40.0], np.array([[5, 10, 15], [20, 30, 60]])
+    found = on_line(sizes, at, [np.full(at.shape, value) for value in (1.0, 3.0, 4.0)])
+    assert found.tolist() == [[0.0, 1.0, 2.0], [3.0, 3.5, 5.0]]
+    assert on_line([7.0], at, [2.5]).tolist() == np.full(at.shape, 2.5).tolist()
 
 
 def test_an_unknown_topology_is_generated_as_it_was_measured(generated: Dataset) -> None:
@@ -209,8 +224,9 @@ def test_impossible_jobs_are_refused(job: Job, message: str) -> None:
 def test_a_document_of_extremes_gives_a_run_or_a_reason() -> None:
     """No document that the schema accepts overflows 64 bits or fills the memory."""
     document = copy.deepcopy(DOCUMENT)
-    document["computation"] |= {"median_ms": 1e9, "relative": [0.0, 1e6], "worker_factors": [1e6, 1e6]}
-    levels = {"shared": [-1e6, 1e9], "own": [-1e6, 1e9]}
+    longest = [{"model_bytes": size, "median_ms": 1e9, "warm_up_ms": 1e9} for size in (1, 2)]
+    document["computation"] |= {"by_size": longest, "relative": [0.0, 1e6], "worker_factors": [1e6, 1e6]}
+    levels = [{"wire_bytes": size, "shared": [-1e6, 1e9], "own": [-1e6, 1e9]} for size in (1.0, 1.5)]
     document["exchange"] |= {"completion_ms": levels, "first_completion_ms": levels, "stall_ms": levels,
                              "ns_per_byte": 1e9, "least_ns_per_byte": 0.0}  # fmt: skip
     check(document, "extreme")

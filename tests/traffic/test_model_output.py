@@ -166,5 +166,5 @@ def test_from_the_command_line(command: Any, generated: Dataset, tmp_path: Path)
     assert len(list((tmp_path / "generated" / "synthetic").glob("*.pcap"))) == 6
     done = command("generate", "score", generated.path, "--holdout", "pull", "--model", "model.json", "--format", "csv")
     rows = list(csv.DictReader(done.stdout.decode().splitlines()))
-    assert [row["generator"] for row in rows] == ["model", *BASELINES]
+    assert [row["generator"] for row in rows] == ["model", *BASELINES[:2]]  # it has no runs to draw steps of
     assert {row["fitted_by"] for row in rows} == {"given"}

@@ -22,6 +22,8 @@ from ddnn_traces.version import __version__
 _POINTS = np.linspace(0, 1, 101)
 #: Part of S from where on what a flow or pair sends before the first step is of a broadcast, and no burst is a message.
 _BROADCAST = 0.05
+_SAME_SIZE = 1.05  # times as large are transfers that count as of one size
+_MOST_SIZES = 50
 _SMALL = 0.01  # part of a transfer from where on a burst is no message
 
 
@@ -61,6 +63,7 @@ def fit_measured(runs: Sequence[MeasuredRun]) -> Document:
             f"alone (--run {unknown[0]}), and the others without it"
         )
     timed = [(_asynchronous if run.is_asynchronous else _synchronous)(run) for run in runs]
+    pace = _median(t.ns_per_byte for t in timed)
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -69,13 +72,13 @@ def fit_measured(runs: Sequence[MeasuredRun]) -> Document:
             "sources": sorted({str(run.attributes["source"]) for run in runs}),
             "runs": [_origin(run) for run in runs],
         },
-        "computation": _computation(timed),
+        "computation": _computation(timed, [run.model_bytes for run in runs]),
         "exchange": {
-            "first_completion_ms": _levels([t.first_completion for t in timed]),
-            "completion_ms": _levels([t.completion for t in timed]),
-            "ns_per_byte": _median(t.ns_per_byte for t in timed),
+            "first_completion_ms": _by_size([t.first_completion for t in timed], pace),
+            "completion_ms": _by_size([t.completion for t in timed], pace),
+            "ns_per_byte": pace,
             "least_ns_per_byte": _median(t.least_ns_per_byte for t in timed),
-            "stall_ms": _levels([t.stall for t in timed]),
+            "stall_ms": _by_size([t.stall for t in timed], pace),
             "slow_pieces": _slow_pieces(runs),
         },
         "bursts": _bursts(runs),
@@ -104,17 +107,25 @@ def _origin(run: MeasuredRun) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Timing:
-    """gap: silence of each worker before its communication, steps by workers, ns, NaN where unknown. The others are
-    lists of rounds, each with a value for each of its transfers, ns: completion, from when both ends have finished the
-    rounds before to the last byte, and stall, from the first byte to the last, both less the time of the wire bytes on
-    the busier link at ns_per_byte."""
+    """gap: silence of each worker before its communication, steps by workers, ns, NaN where unknown; first_gap: that of
+    the first step, in which programs warm up, of the slowest worker. completion: from when both ends have finished the
+    rounds before to the last byte; stall: from the first byte to the last."""
 
     gap: Floats
-    first_completion: list[Floats]
-    completion: list[Floats]
-    stall: list[Floats]
+    first_gap: float
+    first_completion: list[_Round]
+    completion: list[_Round]
+    stall: list[_Round]
     ns_per_byte: float
     least_ns_per_byte: float
+
+
+@dataclass(frozen=True)
+class _Round:
+    """Of each transfer of a round: ns that it took, and the wire bytes on the busier of its two links."""
+
+    took: Floats
+    wire: Floats
 
 
 def _asynchronous(run: MeasuredRun) -> _Timing:
@@ -130,34 +141,46 @@ def _asynchronous(run: MeasuredRun) -> _Timing:
         rounds.append([t])
     wire = [_wire(run, round_) for round_ in rounds]
     usual, least = _pace(rounds, wire)
-    return _Timing(gap, [], [], _stalls(rounds, wire, usual), usual, least)
+    begun = [run.communicate_ns[0], *(np.array([t.start_ns]) for t in run.transfers if t.step == 0)]
+    return _Timing(gap, _first_gap(run, np.concatenate(begun)), [], [], _stalls(rounds, wire), usual, least)
 
 
 def _synchronous(run: MeasuredRun) -> _Timing:
     """By the rule by which synthetic runs are generated: a transfer waits for both its ends (synthetic.py)."""
     hosts = len(run.hosts)
     gap = np.full((run.steps, run.workers), np.nan)
-    first_completion: list[Floats] = []
-    completion: list[Floats] = []
+    first_completion: list[_Round] = []
+    completion: list[_Round] = []
     finished = np.full(hosts, np.nan)
     steps = _by_step_and_round(run)
     every = [round_ for rounds in steps for round_ in rounds]
     wire = [_wire(run, round_) for round_ in every]
     usual, least = _pace(every, wire)
     sizes = iter(wire)
+    first_gap = 0.0
     for step, rounds in enumerate(steps):
         begun = _begun(run, step, [t for round_ in rounds for t in round_])
         gap[step] = np.maximum(begun - finished, 0)[: run.workers]
+        if step == 0:
+            first_gap = _first_gap(run, begun[: run.workers])
         ready = np.where(np.arange(hosts) < run.workers, begun, -np.inf)
         for number, round_ in enumerate(rounds):
             waited = np.array([max(ready[t.transfer.src], ready[t.transfer.dst]) for t in round_])
-            took = np.array([t.end_ns for t in round_]) - waited - usual * next(sizes)
-            (completion if number else first_completion).append(took[np.isfinite(took)])
+            took, size = np.array([t.end_ns for t in round_]) - waited, next(sizes)
+            known = np.isfinite(took)
+            if known.any():
+                (completion if number else first_completion).append(_Round(took[known], size[known]))
             for t in round_:
                 for host in (t.transfer.src, t.transfer.dst):
                     ready[host] = np.nanmax([ready[host], t.end_ns])
         finished = np.where(np.isfinite(ready), ready, np.nan)
-    return _Timing(gap, first_completion, completion, _stalls(every, wire, usual), usual, least)
+    return _Timing(gap, first_gap, first_completion, completion, _stalls(every, wire), usual, least)
+
+
+def _first_gap(run: MeasuredRun, begun: Floats) -> float:
+    """ns from the start of the first step, 0 where only its traffic tells that, until all have begun to communicate."""
+    known = begun[np.isfinite(begun)] if run.steps_source == "log" else np.empty(0)
+    return max(float(known.max()) - run.begin_ns, 0.0) if len(known) else 0.0
 
 
 def _begun(run: MeasuredRun, step: int, transfers: Iterable[TimedTransfer]) -> Floats:
@@ -195,9 +218,9 @@ def _pace(rounds: Sequence[Sequence[TimedTransfer]], wire: Sequence[Floats]) -> 
     return float(np.median(pace)), float(np.quantile(pace, 0.01))
 
 
-def _stalls(rounds: Sequence[Sequence[TimedTransfer]], wire: Sequence[Floats], usual: float) -> list[Floats]:
+def _stalls(rounds: Sequence[Sequence[TimedTransfer]], wire: Sequence[Floats]) -> list[_Round]:
     return [
-        np.array([t.end_ns - t.start_ns for t in round_]) - usual * bytes_
+        _Round(np.array([t.end_ns - t.start_ns for t in round_], float), bytes_)
         for round_, bytes_ in zip(rounds, wire, strict=True)
     ]
 
@@ -214,6 +237,27 @@ def _slow_pieces(runs: Sequence[MeasuredRun]) -> list[float]:
     return _quantiles(np.array(found or [1]))
 
 
+def _by_size(runs: Sequence[Sequence[_Round]], pace: float) -> list[dict[str, Any]]:
+    """What rounds take beyond the time of their bytes at `pace`, ns a byte, for each size of the runs' transfers."""
+    sizes = [float(np.median(np.concatenate([round_.wire for round_ in run]))) if run else 0.0 for run in runs]
+    groups: list[tuple[float, list[Sequence[_Round]]]] = []
+    for size, run in sorted(zip(sizes, runs, strict=True), key=lambda one: one[0]):
+        if run and groups and size <= _SAME_SIZE * groups[-1][0]:
+            groups[-1][1].append(run)
+        elif run:
+            groups.append((size, [run]))
+    found = [
+        {"wire_bytes": _number(size), **_levels([[r.took - pace * r.wire for r in run] for run in some])}
+        for size, some in (groups[i] for i in _evenly(len(groups)))
+    ]
+    return found or [{"wire_bytes": 0.0, **_levels([])}]
+
+
+def _evenly(number: int) -> list[int]:
+    """Places of at most _MOST_SIZES of so many, the first and the last among them: the others lie between."""
+    return sorted({round(place) for place in np.linspace(0, number - 1, min(number, _MOST_SIZES))})
+
+
 def _levels(runs: Iterable[list[Floats]]) -> dict[str, Any]:
     """Quantiles of the value that the transfers of a round share (their median), and of each transfer's rest, ms.
 
@@ -221,7 +265,7 @@ def _levels(runs: Iterable[list[Floats]]) -> dict[str, Any]:
     """
     shared, own = [], []
     for run in runs:
-        rounds = [round_ / 1e6 for round_ in run if len(round_)]
+        rounds = [round_ / 1e6 for round_ in run]
         if rounds:
             middles = [np.median(round_) for round_ in rounds]
             rests = [round_ - middle for round_, middle in zip(rounds, middles, strict=True)]
@@ -237,12 +281,14 @@ def _medians(quantiles: Sequence[Floats]) -> list[float]:
     return [_number(value) for value in np.median(np.stack(quantiles), 0)]
 
 
-def _computation(timed: Sequence[_Timing]) -> dict[str, Any]:
-    """Gaps relative to their run's median and their worker's factor, and their correlations."""
+def _computation(timed: Sequence[_Timing], sizes: Sequence[int]) -> dict[str, Any]:
+    """Gaps relative to their run's median and their worker's factor, and their correlations. sizes: S of each run."""
     medians, factors, relative, between, before = [], [], [], [], []
-    for t in timed:
+    by_size: dict[int, list[tuple[float, float]]] = {}
+    for t, size in zip(timed, sizes, strict=True):
         gap = t.gap[~np.isnan(t.gap).all(1)]
         median = float(np.nanmedian(gap)) if np.isfinite(gap).any() else 0.0
+        by_size.setdefault(size, []).append((median / 1e6, max(t.first_gap - median, 0) / 1e6))
         if not median > 0:
             continue
         own = np.maximum(np.nanmedian(gap[:, ~np.isnan(gap).all(0)], 0), 1) / median
@@ -254,6 +300,10 @@ def _computation(timed: Sequence[_Timing]) -> dict[str, Any]:
         before += _correlations(rest[1:], rest[:-1], across=False)
     return {
         "median_ms": _median(medians),
+        "by_size": [
+            {"model_bytes": size, "median_ms": _median(usual), "warm_up_ms": _median(warm_up)}
+            for size, (usual, warm_up) in sorted((size, zip(*runs, strict=True)) for size, runs in by_size.items())
+        ],
         "relative": _quantiles(np.array(relative or [1.0])),
         "worker_factors": _quantiles(np.array(factors or [1.0])),
         "worker_correlation": _number(float(np.clip(np.mean(between or [0]), 0, 1))),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,7 +98,7 @@ def modelled_run(document: Document, job: Job) -> ModelledRun:
     _check(document, job)
     sources = sorted({run["run_id"] for run in document["provenance"]["runs"]})
     relative = _relative(document, job)
-    compute_ms = document["computation"]["median_ms"] if job.compute_ms is None else job.compute_ms
+    compute_ms = _computation(document, job.model_bytes, "median_ms") if job.compute_ms is None else job.compute_ms
     run = ModelledRun(
         job.run_id, job.topology, job.workers, job.model_bytes, job.steps, job.shape, job.servers, job.group_size,
         job.order, compute_ms=compute_ms, update_ms=0.0, noise=0.0, seed=job.seed,
@@ -115,6 +115,12 @@ def modelled_run(document: Document, job: Job) -> ModelledRun:
             f"{MOST_TRANSFERS:,} that are made at a time; give fewer --steps or --workers"
         )
     return run
+
+
+def _computation(document: Document, size: int, name: str) -> float:
+    """The runs' median_ms or warm_up_ms at this S: on the line of the two sizes next to it, but not below 0."""
+    known = document["computation"]["by_size"]
+    return max(float(on_line([run["model_bytes"] for run in known], size, [run[name] for run in known])), 0.0)
 
 
 def _check(document: Document, job: Job) -> None:
@@ -291,6 +297,7 @@ class ModelSampler(Sampler):
             normal[step] = carried * normal[step - 1] + np.sqrt(1 - carried**2) * fresh[step]
         factors = np.array(run.compute_factors or _draw(model["worker_factors"], run.workers, rng))
         gap = run.compute_ms * 1e6 * factors * _at(model["relative"], ndtr(normal))
+        gap[0] += _computation(self._document, run.model_bytes, "warm_up_ms") * 1e6
         gap = np.clip(gap, 0, _LONGEST_NS)
         _check_length(run, float(gap.max(1).sum()))
         return gap.astype(np.int64)
@@ -307,7 +314,7 @@ class ModelSampler(Sampler):
         Raises UsageError.
         """
         model = self._document["exchange"]
-        first, later = (_two_levels(model[f"{name}completion_ms"], rounds, len(wire), rng) for name in ("first_", ""))
+        first, later = (_beyond_bytes(model[f"{name}completion_ms"], wire, rounds, rng) for name in ("first_", ""))
         complete = wire * model["ns_per_byte"] + np.where(rounds == 0, first, later) * 1e6
         duration = self._duration_ns(wire, rounds, rng)
         complete = np.maximum(complete, wire * model["least_ns_per_byte"]) + run.delay_ms * 1e6
@@ -320,7 +327,7 @@ class ModelSampler(Sampler):
 
     def _duration_ns(self, wire: Ints, rounds: Ints, rng: np.random.Generator) -> Ints:
         model = self._document["exchange"]
-        stall = _two_levels(model["stall_ms"], rounds, len(wire), rng) * 1e6
+        stall = _beyond_bytes(model["stall_ms"], wire, rounds, rng) * 1e6
         lasting: Floats = np.maximum(wire * model["ns_per_byte"] + stall, wire * model["least_ns_per_byte"])
         return np.minimum(lasting, _LONGEST_NS).astype(np.int64) + 1
 
@@ -364,11 +371,21 @@ class ModelSampler(Sampler):
         return duration
 
     def end_ns(self, run: SyntheticRun, src: Ints, dst: Ints, payload: Ints, start: Ints, end: Ints) -> Ints:
-        """Not before the links have let pass what each host sends and receives in the round, and acknowledgements."""
+        """Not before the links have let pass what each host sends and receives in the round, and acknowledgements.
+
+        Where one is late for its link, the hosts' next is complete that much earlier, if their links let it: where one
+        round ends and the next begins is known less exactly than both together.
+        """
         if self._buckets is None:
             self._buckets = pacing.Buckets(run.collective.hosts, self._document["link"])
+            self._late = np.zeros(run.collective.hosts, np.int64)
         acks = self.acks(packets_of(payload, self.segment_bytes)) * HEADER_BYTES
-        return self._buckets.end_ns(src, dst, wire_bytes(payload, self.segment_bytes), acks, start, end)
+        planned = np.maximum(end - np.minimum(self._late[src], self._late[dst]), start + 1)
+        found = self._buckets.end_ns(src, dst, wire_bytes(payload, self.segment_bytes), acks, start, planned)
+        self._late[src] = self._late[dst] = 0
+        np.maximum.at(self._late, src, found - planned)
+        np.maximum.at(self._late, dst, found - planned)
+        return found
 
     def paced(self, run: SyntheticRun, transfers: Transfers, ends: Ints) -> Transfers:
         """No host exceeds the link of the model in any window of its length."""
@@ -455,11 +472,29 @@ def _draw(quantiles: Sequence[float], shape: int | tuple[int, ...], rng: np.rand
     return _at(quantiles, rng.random(shape))
 
 
-def _two_levels(levels: dict[str, Any], rounds: Ints, steps: int, rng: np.random.Generator) -> Floats:
-    """A value that the transfers of a round share plus one of each transfer's own; steps by transfers."""
-    number = int(rounds.max(initial=0)) + 1
-    shared = _draw(levels["shared"], (steps, number), rng)[:, rounds]
-    return shared + _draw(levels["own"], (steps, len(rounds)), rng)
+def _beyond_bytes(by_size: Sequence[dict[str, Any]], wire: Ints, rounds: Ints, rng: np.random.Generator) -> Floats:
+    """What transfers take beyond the time of their bytes, ms; wire: steps by transfers.
+
+    It is a value that the transfers of a round share plus one of each transfer's own. Each lies, at its quantile, on
+    the line of the next smaller and the next larger size, or of the two sizes at that end.
+    """
+    shared = rng.random((len(wire), int(rounds.max(initial=0)) + 1))[:, rounds]
+    own = rng.random((len(wire), len(rounds)))
+    beyond = (_at(levels["shared"], shared) + _at(levels["own"], own) for levels in by_size)
+    return on_line([levels["wire_bytes"] for levels in by_size], wire, beyond)
+
+
+def on_line(sizes: Sequence[float], at: Ints | float, values: Iterable[Floats | float]) -> Floats:
+    """The value at each of `at`, on the line of the two next of the sizes, which have these values and increase."""
+    found: Floats = np.zeros(np.shape(at))
+    if len(sizes) == 1:
+        (value,) = values
+        return found + value
+    right = np.clip(np.searchsorted(sizes, at), 1, len(sizes) - 1)
+    part = (at - np.take(sizes, right - 1)) / (np.take(sizes, right) - np.take(sizes, right - 1))
+    for number, value in enumerate(values):
+        found = found + np.where(right - 1 == number, 1 - part, np.where(right == number, part, 0.0)) * value
+    return found
 
 
 def _exchanging(kind: str, laws: Laws) -> Ints:

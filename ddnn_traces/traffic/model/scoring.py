@@ -20,16 +20,19 @@ from ddnn_traces.errors import UsageError
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.traffic.model.document import Document
 from ddnn_traces.traffic.model.fit_model import fit_measured
-from ddnn_traces.traffic.model.generation import Job, traffic
+from ddnn_traces.traffic.model.generation import Job, on_line, traffic
 from ddnn_traces.traffic.model.measure import MeasuredRun, measure
 from ddnn_traces.traffic.synthetic import Book, Sampler
 from ddnn_traces.traffic.table_writer import write_traffic
 from ddnn_traces.traffic.traffic import Floats, Port, StepTimes, Traffic, packets_of
 
-BASELINES = ("constant_rate", "poisson")
+#: Without a structure, and of another run's steps.
+BASELINES = ("constant_rate", "poisson", "resampled")
 
-#: Attributes that a held-out run shares with the runs that the model is fitted to: the first set that any share.
+#: Attributes that a held-out run shares with the runs that the model is fitted to: the first set that any share. The
+#: law tells what another model's size changes, but not what more workers on the same cores or a larger batch do.
 LADDER = (
+    ("framework", "backend", "topology", "delay_ms", "loss_pct", "bandwidth_mbit", "workers", "batch_size"),
     ("framework", "backend", "model", "topology", "delay_ms", "loss_pct", "bandwidth_mbit"),
     ("framework", "backend", "model", "topology"),
     ("framework", "backend", "topology"),
@@ -49,7 +52,7 @@ def score(
     dataset: Dataset, holdout: Sequence[str] | None = None, document: Document | None = None, gap_ms: float = 5.0,
     seed: int = 0,
 ) -> pl.DataFrame:  # fmt: skip
-    """A row a held-out run and generator (model, constant_rate, poisson), with DISTANCES.
+    """A row a held-out run and generator (model, and those of BASELINES that apply), with DISTANCES.
 
     holdout: runs to score on, None: each with a known topology, by turns. Without a document the model is fitted to
     those of the other runs that are most like the held-out one (LADDER). gap_ms: silence that separates two bursts, ms.
@@ -96,8 +99,10 @@ def _score_run(
     by_model = traffic(fitted, _job(run, size, seed))
     lengths = _lengths(by_model, run.steps, alike) if document is None else (None, None)
     generators = {"model": by_model}
-    for kind, training_ns in zip(BASELINES, lengths, strict=True):
+    for kind, training_ns in zip(BASELINES, lengths, strict=False):
         generators[kind] = baseline(kind, by_model, seed, training_ns)
+    if document is None and (again := resampled(by_model, run.steps, size, alike, seed)):
+        generators["resampled"] = again
     truth = _observe(dataset, run.run_id, run.hosts, gap_ms)
     about = {
         "fitted_runs": len(alike) if document is None else len(fitted["provenance"]["runs"]),
@@ -179,6 +184,62 @@ def baseline(kind: str, by_model: Traffic, seed: int = 0, training_ns: float | N
         book.send(flow, start, np.full(start.shape, lasting), size, np.zeros_like(size), acked=False)
     opened = book.open()
     return Traffic(run, times, book.connections, opened, book.transfers())
+
+
+def resampled(by_model: Traffic, steps: int, size: int, alike: Sequence[MeasuredRun], seed: int = 0) -> Traffic | None:
+    """The steps of the run of the nearest S, drawn again: what a user has without a model.
+
+    Bytes are scaled by S, and times to the length of a step on the line of the two next sizes (on_line()). The first
+    step, in which programs warm up, comes first. None where no run has as many hosts.
+    """
+    known = [run for run in alike if len(run.hosts) == by_model.hosts]
+    if not known:
+        return None
+    source = min(known, key=lambda run: abs(np.log(size / run.model_bytes)))
+    bounds = np.full(source.steps + 1, source.begin_ns, float)
+    for t in source.transfers:
+        if t.step < source.steps:
+            bounds[t.step + 1] = max(bounds[t.step + 1], t.end_ns)
+    bounds = np.maximum.accumulate(bounds)
+    lasting = np.diff(bounds) * max(_step_ns(known, size) * source.steps / max(bounds[-1] - bounds[0], 1), 1e-3)
+    rng = np.random.default_rng([seed, zlib.crc32(b"resampled")])
+    chosen = np.append(0, rng.integers(min(1, source.steps - 1), source.steps, steps - 1))
+    starts = by_model.times.start_ns.min() + np.append(0, np.cumsum(lasting[chosen])).astype(np.int64)
+    sampler = Sampler()
+    sampler.segment_bytes = by_model.transfers.segment_bytes
+    places = _places(source, by_model)
+    run = replace(by_model.run, run_id="resampled")
+    book = Book(run, sampler)
+    for number, step in enumerate(chosen.tolist()):
+        part = lasting[step] / max(bounds[step + 1] - bounds[step], 1)
+        for t in (t for t in source.transfers if t.step == step):
+            start = starts[number] + int(max(t.start_ns - bounds[step], 0) * part)
+            sent = max(round(t.transfer.bytes * size / source.model_bytes), 1)
+            flow = book.flow(places[t.transfer.src], places[t.transfer.dst], Port.DATA)
+            took = int((t.end_ns - t.start_ns) * part) + 1
+            row = np.array([[flow], [start], [took], [sent], [0]], np.int64)
+            book.send(row[0], row[1], row[2], row[3], row[4], acked=False)
+    workers = by_model.times.start_ns.shape[1]
+    begun, ended = (np.repeat(some[:, None], workers, 1) for some in (starts[:-1], starts[1:]))
+    opened = book.open()
+    return Traffic(run, StepTimes(begun, begun, ended, ended), book.connections, opened, book.transfers())
+
+
+def _places(source: MeasuredRun, by_model: Traffic) -> dict[int, int]:
+    """The host of the generated run in the place of each host of the measured one."""
+    hosts = range(by_model.hosts)
+    orders = [list(order or hosts) for order in (source.collective and source.collective.order, by_model.run.order)]
+    return dict(zip(*orders, strict=True))
+
+
+def _step_ns(runs: Sequence[MeasuredRun], size: int) -> float:
+    """Length of a step at this S, on the line of those of the two next sizes."""
+    sizes = sorted({run.model_bytes for run in runs})
+    lengths = [
+        float(np.mean([(run.end_ns - run.begin_ns) / run.steps for run in runs if run.model_bytes == one]))
+        for one in sizes
+    ]
+    return float(on_line(sizes, size, lengths))
 
 
 def _stretched(times: StepTimes, training_ns: float) -> StepTimes:
