@@ -170,6 +170,8 @@ def test_values_of_other_sizes_lie_on_the_line() -> None:
     found = on_line(sizes, at, [np.full(at.shape, value) for value in (1.0, 3.0, 4.0)])
     assert found.tolist() == [[0.0, 1.0, 2.0], [3.0, 3.5, 5.0]]
     assert on_line([7.0], at, [2.5]).tolist() == np.full(at.shape, 2.5).tolist()
+    assert on_line([7.0, 7.5], at, [2.5, 9.0]).tolist() == [[2.5, 9.0, 9.0], [9.0, 9.0, 9.0]]  # too near to tell
+    assert float(on_line([1.0, 9.0, 10.0], 19, [0.0, 7.0, 9.0])) == 18.0  # of 1 and 10
 
 
 def test_an_unknown_topology_is_generated_as_it_was_measured(generated: Dataset) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,8 @@ from ddnn_traces.traffic.model.measure import MeasuredRun, measure, pair_matrix
 from ddnn_traces.traffic.model.pacing import joint
 from ddnn_traces.traffic.traffic import HEADER_BYTES, Floats, TimedTransfer, wire_bytes
 from ddnn_traces.version import __version__
+
+_T = TypeVar("_T")
 
 _POINTS = np.linspace(0, 1, 101)
 #: Part of S from where on what a flow or pair sends before the first step is of a broadcast, and no burst is a message.
@@ -239,18 +241,24 @@ def _slow_pieces(runs: Sequence[MeasuredRun]) -> list[float]:
 
 def _by_size(runs: Sequence[Sequence[_Round]], pace: float) -> list[dict[str, Any]]:
     """What rounds take beyond the time of their bytes at `pace`, ns a byte, for each size of the runs' transfers."""
-    sizes = [float(np.median(np.concatenate([round_.wire for round_ in run]))) if run else 0.0 for run in runs]
-    groups: list[tuple[float, list[Sequence[_Round]]]] = []
-    for size, run in sorted(zip(sizes, runs, strict=True), key=lambda one: one[0]):
-        if run and groups and size <= _SAME_SIZE * groups[-1][0]:
-            groups[-1][1].append(run)
-        elif run:
-            groups.append((size, [run]))
+    sized = [(float(np.median(np.concatenate([round_.wire for round_ in run]))), run) for run in runs if run]
+    groups = grouped(sized)
     found = [
         {"wire_bytes": _number(size), **_levels([[r.took - pace * r.wire for r in run] for run in some])}
         for size, some in (groups[i] for i in _evenly(len(groups)))
     ]
     return found or [{"wire_bytes": 0.0, **_levels([])}]
+
+
+def grouped(sized: Iterable[tuple[float, _T]]) -> list[tuple[float, list[_T]]]:
+    """What has one size but for _SAME_SIZE together, by the smallest of it, in order."""
+    groups: list[tuple[float, list[_T]]] = []
+    for size, one in sorted(sized, key=lambda pair: pair[0]):
+        if groups and size <= _SAME_SIZE * groups[-1][0]:
+            groups[-1][1].append(one)
+        else:
+            groups.append((size, [one]))
+    return groups
 
 
 def _evenly(number: int) -> list[int]:
@@ -284,11 +292,11 @@ def _medians(quantiles: Sequence[Floats]) -> list[float]:
 def _computation(timed: Sequence[_Timing], sizes: Sequence[int]) -> dict[str, Any]:
     """Gaps relative to their run's median and their worker's factor, and their correlations. sizes: S of each run."""
     medians, factors, relative, between, before = [], [], [], [], []
-    by_size: dict[int, list[tuple[float, float]]] = {}
+    sized: list[tuple[float, tuple[float, float]]] = []
     for t, size in zip(timed, sizes, strict=True):
         gap = t.gap[~np.isnan(t.gap).all(1)]
         median = float(np.nanmedian(gap)) if np.isfinite(gap).any() else 0.0
-        by_size.setdefault(size, []).append((median / 1e6, max(t.first_gap - median, 0) / 1e6))
+        sized.append((size, (median / 1e6, max(t.first_gap - median, 0) / 1e6)))
         if not median > 0:
             continue
         own = np.maximum(np.nanmedian(gap[:, ~np.isnan(gap).all(0)], 0), 1) / median
@@ -301,8 +309,12 @@ def _computation(timed: Sequence[_Timing], sizes: Sequence[int]) -> dict[str, An
     return {
         "median_ms": _median(medians),
         "by_size": [
-            {"model_bytes": size, "median_ms": _median(usual), "warm_up_ms": _median(warm_up)}
-            for size, (usual, warm_up) in sorted((size, zip(*runs, strict=True)) for size, runs in by_size.items())
+            {
+                "model_bytes": int(size),
+                "median_ms": _median(run[0] for run in runs),
+                "warm_up_ms": _median(run[1] for run in runs),
+            }
+            for size, runs in grouped(sized)
         ],
         "relative": _quantiles(np.array(relative or [1.0])),
         "worker_factors": _quantiles(np.array(factors or [1.0])),

@@ -40,6 +40,7 @@ MOST_COMPUTE_MS = 86_400_000
 
 #: Part of its law by which a generated run may be off it: what messages and start-up add. More is an error.
 MOST_OFF_LAW = 0.02
+_FAR = 1.5  # times as large is a size that tells a slope beyond those measured
 _MESSAGES = 0.01  # of what the law gives, at most, is added by messages in the steps
 
 FORMATS = ("dataset", "pcap", "flows")
@@ -485,15 +486,21 @@ def _beyond_bytes(by_size: Sequence[dict[str, Any]], wire: Ints, rounds: Ints, r
 
 
 def on_line(sizes: Sequence[float], at: Ints | float, values: Iterable[Floats | float]) -> Floats:
-    """The value at each of `at`, on the line of the two next of the sizes, which have these values and increase."""
+    """The value at each of `at`, on the line of the two next of the sizes, which have these values and increase.
+
+    Outside, it is on the line of the last size and the next one that is _FAR times away: nearer ones tell no slope.
+    """
+    known = np.asarray(sizes, float)
+    last = len(known) - 1
+    inside = np.clip(np.searchsorted(known, at), min(1, last), last)
+    lower = max(np.searchsorted(known, known[-1] / _FAR, "right") - 1, 0) if known[-1] >= _FAR * known[0] else last
+    upper = min(np.searchsorted(known, known[0] * _FAR), last) if known[-1] >= _FAR * known[0] else 0
+    left = np.where(at > known[-1], lower, np.where(at < known[0], 0, np.maximum(inside - 1, 0)))
+    right = np.where(at > known[-1], last, np.where(at < known[0], upper, inside))
+    part = (at - known[left]) / np.where(left == right, np.inf, known[right] - known[left])
     found: Floats = np.zeros(np.shape(at))
-    if len(sizes) == 1:
-        (value,) = values
-        return found + value
-    right = np.clip(np.searchsorted(sizes, at), 1, len(sizes) - 1)
-    part = (at - np.take(sizes, right - 1)) / (np.take(sizes, right) - np.take(sizes, right - 1))
     for number, value in enumerate(values):
-        found = found + np.where(right - 1 == number, 1 - part, np.where(right == number, part, 0.0)) * value
+        found = found + np.where(left == number, 1 - part, np.where(right == number, part, 0.0)) * value
     return found
 
 

@@ -19,7 +19,7 @@ import polars as pl
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.traffic.model.document import Document
-from ddnn_traces.traffic.model.fit_model import fit_measured
+from ddnn_traces.traffic.model.fit_model import fit_measured, grouped
 from ddnn_traces.traffic.model.generation import Job, on_line, traffic
 from ddnn_traces.traffic.model.measure import MeasuredRun, measure
 from ddnn_traces.traffic.synthetic import Book, Sampler
@@ -234,12 +234,8 @@ def _places(source: MeasuredRun, by_model: Traffic) -> dict[int, int]:
 
 def _step_ns(runs: Sequence[MeasuredRun], size: int) -> float:
     """Length of a step at this S, on the line of those of the two next sizes."""
-    sizes = sorted({run.model_bytes for run in runs})
-    lengths = [
-        float(np.mean([(run.end_ns - run.begin_ns) / run.steps for run in runs if run.model_bytes == one]))
-        for one in sizes
-    ]
-    return float(on_line(sizes, size, lengths))
+    lengths = grouped((run.model_bytes, (run.end_ns - run.begin_ns) / run.steps) for run in runs)
+    return max(float(on_line([one for one, _ in lengths], size, [float(np.mean(some)) for _, some in lengths])), 0.0)
 
 
 def _stretched(times: StepTimes, training_ns: float) -> StepTimes:
