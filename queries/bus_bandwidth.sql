@@ -2,7 +2,7 @@
 -- subject: collectives
 -- row: a run, a step and a way of measuring the time; one row with null step for a run without an exchange in steps
 -- inputs: runs, hosts, steps, conservation, collective_completion
--- answer: step, bus_gbit_per_s, link_gbit_per_s
+-- answer: step, bus_gbit_per_s, link_gbit_per_s, problem
 -- column: run_id from hosts
 -- column: step
 -- column: measured_by; source of exchange_ms: events (of the program) or wire (collective_completion); a step has a row for each that is known

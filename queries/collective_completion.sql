@@ -2,7 +2,7 @@
 -- subject: collectives
 -- row: a run, a step and a way of measuring it
 -- inputs: collective_flows, flow_windows, steps, hosts, program_events, parameter_servers, step_synchrony
--- answer: step, completion_ms, last_worker
+-- answer: step, completion_ms, last_worker, problem
 -- column: run_id
 -- column: step from steps
 -- column: measured_by; events: the program logged its communication; wire: base windows of the flows that carry the exchange

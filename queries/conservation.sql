@@ -2,7 +2,7 @@
 -- subject: topology
 -- row: a run
 -- inputs: runs, flows, hosts, steps, events, logged_steps, step_flows, exchange_laws, topology_edges, training_spans, spilled_payload, first_steps_received, step_synchrony, parameter_servers, topology_words
--- answer: payload_bytes, unexplained_share, flagged
+-- answer: payload_bytes, unexplained_share, flagged, problem
 -- param: most_unexplained DOUBLE = 0.02; a run is flagged beyond this share of the expected bytes
 -- column: run_id from flows
 -- column: topology from exchange_laws

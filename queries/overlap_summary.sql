@@ -2,7 +2,7 @@
 -- subject: steps
 -- row: a run and a worker
 -- inputs: step_overlap
--- answer: worker, overlap_share
+-- answer: worker, overlap_share, problem
 -- param: least_gbit_per_s DOUBLE = NULL; windows with less payload of a flow are no communication, Gbit/s; NULL: as in step_overlap
 -- column: run_id
 -- column: worker

@@ -2,6 +2,7 @@
 -- subject: throughput
 -- row: a run and a directed pair of hosts with payload in its first steps
 -- inputs: hosts, flows, flow_windows, steps
+-- optional: steps, step_flows
 -- column: run_id
 -- column: src_ip
 -- column: dst_ip

@@ -3,7 +3,7 @@
 -- row: a run with a parameter server and a step; one row with a problem, and without a step, where phases cannot be separated
 -- inputs: runs, hosts, program_events, parameter_servers, parameter_server_flows, parameter_server_runs, parameter_server_pairs, parameter_server_steps
 -- figure: chang fig. 2 and section 3
--- answer: step, aggregation_ms, distribution_ms
+-- answer: step, aggregation_ms, distribution_ms, problem
 -- column: run_id from parameter_server_steps
 -- column: step from parameter_server_steps
 -- column: problem

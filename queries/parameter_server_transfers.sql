@@ -3,7 +3,7 @@
 -- row: a run with a parameter server and a phase: aggregation, distribution, both; one row with a problem where they cannot be separated
 -- inputs: runs, parameter_server_runs, parameter_server_phases
 -- figure: chang section 2 (transfers, throughput) and fig. 2
--- answer: phase, payload_ratio, mean_ms
+-- answer: phase, payload_ratio, mean_ms, problem
 -- column: run_id from parameter_server_runs
 -- column: phase; aggregation, distribution or both
 -- column: place; 1 aggregation, 2 distribution, 3 both

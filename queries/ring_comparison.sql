@@ -3,7 +3,7 @@
 -- row: a run
 -- inputs: runs, hosts, topology, ring_order, topology_words
 -- figure: farhat section 3 (the ring follows the order of the launch command)
--- answer: declared_topology, inferred_topology, agrees
+-- answer: declared_topology, inferred_topology, agrees, problem
 -- column: run_id from hosts
 -- column: declared_topology; topology as declared, in the metadata's own word
 -- column: declared_as; the same in the terms of the query topology; null where the word is not known

@@ -2,7 +2,7 @@
 -- subject: steps
 -- row: a run, a worker and a step
 -- inputs: steps, worker_hosts, program_events, captures, capture_ledger, capture_loss, flows, flow_windows, host_activity
--- answer: worker, step, overlap_share
+-- answer: worker, step, overlap_share, problem
 -- param: least_gbit_per_s DOUBLE = NULL; windows with less payload of a flow are not in wire_ms and overlap_ms, Gbit/s; NULL: as in host_activity
 -- column: run_id
 -- column: worker from worker_hosts

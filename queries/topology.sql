@@ -3,7 +3,7 @@
 -- row: a run
 -- inputs: topology_matches, topology_volumes, topology_roots, several_patterns, parallel_connections
 -- figure: zerwas fig. 4, farhat section 3
--- answer: topology, confidence
+-- answer: topology, confidence, problem
 -- column: run_id
 -- column: topology; inferred topology; unknown where no shape fits, or the run has several patterns or exchanges
 -- column: confidence share; of topologies inferred with this confidence, so many are right (docs/topology.md has the table); 0 where it is unknown

@@ -2,6 +2,7 @@
 -- subject: topology
 -- row: a run with the shape of a tree, a star or a tree of stars
 -- inputs: topology_matches, topology_edges, collective_laws, pair_payload, flows, flow_windows, steps
+-- optional: steps, step_flows
 -- column: run_id
 -- column: root_ip; root of the tree, or centre of the star; null where nothing tells
 -- column: root_confidence share; confidence in the root, given the topology: of roots with this confidence so many are right (docs/topology.md has the table); 1 of a centre, which the graph shows; null where nothing tells

@@ -2,6 +2,7 @@
 -- subject: delays
 -- row: a run, a job and a finding, the costliest first, behind it those that chance may explain; a job that nothing delays has none
 -- inputs: hosts, jobs, collective_transfers, collective_entries, edge_times, edge_causes, edge_marks, stragglers, worker_hosts
+-- optional: stragglers
 -- answer: rank, sentence
 -- column: run_id from jobs
 -- column: job from jobs

@@ -86,6 +86,11 @@ class _Column:
         """Characters, with the gap to the next column."""
         return 3 + max([cell_len(self.name), *map(cell_len, self.cells)])
 
+    @property
+    def least_width(self) -> int:
+        """The same with sentences in several lines."""
+        return min(self.width, _SENTENCE)
+
 
 def _columns(rows: pa.Table, ns: bool) -> list[_Column]:
     found = []
@@ -115,7 +120,7 @@ def _utc(ns: int | None) -> str:
 def _fitting(columns: list[_Column], rows: int, width: int, answer: Sequence[str]) -> tuple[list[_Column], list[str]]:
     """The columns that fit into `width` characters, and lines about the others."""
     notes = []
-    first = [column for column in columns if column.key in answer] or columns[1:2]
+    first = [column for column in columns if column.key in answer and any(column.cells)] or columns[1:2]
     of_one_run = rows > 1 and columns[0].key == "run_id" and len(set(columns[0].cells)) == 1
     first = [*columns[: not of_one_run], *(column for column in first if column is not columns[0])]
     if rows > 1:
@@ -128,12 +133,12 @@ def _fitting(columns: list[_Column], rows: int, width: int, answer: Sequence[str
             notes.append(f"empty in all rows: {', '.join(empty)}")
     names = {column.name for column in first}
     columns, legend = _without_common_part(columns, max(_LEAST_NAME, width // 3))
-    left = width - sum(column.width for column in columns if column.name in names)
+    left = width - sum(column.least_width for column in columns if column.name in names)
     kept = set(names)
     for column in columns:
-        if column.name not in names and column.width <= left:
+        if column.name not in names and column.least_width <= left:
             kept.add(column.name)
-            left -= column.width
+            left -= column.least_width
     if others := [column.name for column in columns if column.name not in kept]:
         notes.append(f"+{counted(len(others), 'column')}: {', '.join(others)} (--wide shows all)")
     return [column for column in columns if column.name in kept], [*legend, *notes]
