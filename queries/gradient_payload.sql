@@ -2,6 +2,7 @@
 -- subject: volume
 -- row: a flow
 -- inputs: flows, flow_step_payload
+-- optional: flow_step_payload
 -- figure: zerwas table II (gradient-carrying flow)
 -- column: run_id
 -- column: flow_id from flows

@@ -2,6 +2,7 @@
 -- subject: volume
 -- row: a run and a directed pair of hosts with payload
 -- inputs: step_pairs, gradient_payload
+-- optional: step_pairs
 -- column: run_id
 -- column: src_ip
 -- column: dst_ip

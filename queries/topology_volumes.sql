@@ -2,6 +2,7 @@
 -- subject: topology
 -- row: a run whose topology is known
 -- inputs: runs, hosts, flows, step_flows, pair_payload, topology_edges, exchange_laws, collective_laws
+-- optional: step_flows
 -- column: run_id from hosts
 -- column: law; law of the exchange (exchange_laws) that is nearest to what was sent; null without model_bytes or a log
 -- column: volume_ratio ratio; payload of the pairs over model_bytes times the law's total_factor times the steps with payload; null without model_bytes or a log
