@@ -171,8 +171,9 @@ def verify(
         output.emit(attacks.of_release(Path(release), original, key).to_arrow())
         return
     rows = ddnn_traces.verify(release, jobs, lines.messages().info, fast).to_arrow()
-    output.emit(rows)
     found = rows["status"].to_pylist()
+    shown = ("passed", "not checked", "flagged", "failed")  # what asks for something stands last, above the sum
+    output.emit(rows.take(sorted(range(len(found)), key=lambda row: shown.index(found[row]))))
     counts = ((found.count(status), status) for status in ("passed", "failed", "flagged", "not checked"))
     say(f"{release}: " + ", ".join(f"{n} {status}" for n, status in counts if n))
     if "failed" in found:

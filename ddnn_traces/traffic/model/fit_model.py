@@ -34,6 +34,12 @@ def fit(dataset: Dataset, runs: Sequence[str] | None = None) -> Document:
 
     Raises UsageError where no run has steps, and where the topology of one run, but not of all, is unknown.
     """
+    wanted = list(runs or dataset.run_ids)
+    unknown = dataset.query("topology").filter(pl.col("topology") == "unknown", pl.col("run_id").is_in(wanted))[
+        "run_id"
+    ]
+    if len(wanted) > 1 and len(unknown) and measure(dataset, [unknown[0]]):  # told before all others are measured
+        raise _alone(unknown[0])
     measured = measure(dataset, runs)
     if not measured:
         raise UsageError(
@@ -41,6 +47,13 @@ def fit(dataset: Dataset, runs: Sequence[str] | None = None) -> Document:
             "train_history.log next to the captures and ingest again, or choose other runs with --run"
         )
     return fit_measured(list(measured.values()))
+
+
+def _alone(run_id: str) -> UsageError:
+    return UsageError(
+        f"{run_id}: its topology is unknown, so that its pairs are known only as they were measured; fit it alone "
+        f"(--run {run_id}), and the others without it"
+    )
 
 
 def summary(document: Document) -> str:
@@ -60,10 +73,7 @@ def fit_measured(runs: Sequence[MeasuredRun]) -> Document:
     """The same for one or more runs that are already measured. Raises UsageError."""
     unknown = [run.run_id for run in runs if run.collective is None]
     if unknown and len(runs) > 1:
-        raise UsageError(
-            f"{unknown[0]}: its topology is unknown, so that its pairs are known only as they were measured; fit it "
-            f"alone (--run {unknown[0]}), and the others without it"
-        )
+        raise _alone(unknown[0])
     timed = [(_asynchronous if run.is_asynchronous else _synchronous)(run) for run in runs]
     pace = _median(t.ns_per_byte for t in timed)
     return {
