@@ -30,6 +30,7 @@ def ring(
     late_ms: dict[tuple[int, int], float] | None = None,
     slow_link: int | None = None,
     answer_ms: float = 0,
+    unread: int | None = None,
     window_bytes: int = 1_000_000,
     others: int = 0,
 ) -> dict[str, pl.DataFrame]:
@@ -37,6 +38,7 @@ def ring(
 
     late_ms: what a host computes longer in a step. slow_link: the host whose link takes 10 ms for a chunk; answers
     come answer_ms later from its receiver, whose window is window_bytes, and which gets data of so many others.
+    unread: the host whose link is as fast as others, but whose data the receiver's kernel answers as late.
     """
     noise = random.Random(seed)
     free, messages = [0.0] * WORKERS, []
@@ -62,7 +64,7 @@ def ring(
         ],
         "flow_windows": [
             {"flow_id": WORKERS + host, "window_ns": MS, "wire_bytes": 66,
-             "window_start_ns": ORIGIN_NS + int(start + answer_ms * (host == slow_link)) * MS}
+             "window_start_ns": ORIGIN_NS + int(start + answer_ms * (host in (slow_link, unread))) * MS}
             for host, number, start, _ in messages if number % ROUNDS == 0
         ] + [
             {"flow_id": 2 * WORKERS + n, "window_start_ns": ORIGIN_NS + int(start) * MS, "window_ns": MS,
@@ -115,6 +117,15 @@ def test_the_slow_host_is_named_and_what_it_costs(tmp_path: Path) -> None:
     assert found["host_ip"].to_list() == HOSTS
     assert set(found["kind"]) == {"slow_host"}
     assert all(13 < cost < 16 for cost in found["cost_ms"])
+
+
+def test_a_delayed_acknowledgement_of_a_slow_host_is_no_delay_of_its_link(tmp_path: Path) -> None:
+    with dataset(tmp_path, ring("r", 1, always(2, 40), answer_ms=35, unread=1)) as run:
+        found = run.query("verdicts")
+        answers = run.query("answer_times").filter(src_ip=HOSTS[1])
+    assert found.select("kind", "host_ip").rows() == [("slow_host", HOSTS[2])]
+    assert set(answers["extra_ms"]) == {0}
+    assert answers["answer_ms"].null_count() == answers.height > 0
 
 
 def log(run_id: str, late_ms: dict[tuple[int, int], float]) -> dict[str, pl.DataFrame]:
