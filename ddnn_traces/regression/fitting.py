@@ -305,9 +305,9 @@ def _disturbance_notes(disturbed: Sequence[Excluded]) -> list[str]:
     if not kinds:
         return []
     named = ", ".join(f"{counts[kind]} of {_WORDS[kind]}" for kind in kinds)
-    example, them = ("is no clean example", "it") if len(disturbed) == 1 else ("are no clean examples", "them")
+    are, them = ("is", "it") if len(disturbed) == 1 else ("are", "them")
     return [
-        f"{counted(len(disturbed), 'run')} that {example} of a volume {example.split()[0]} left out: {named} "
+        f"{counted(len(disturbed), 'run')} with a disturbed volume {are} left out: {named} "
         f"(--include {' --include '.join(kinds)} keeps {them})."
     ]
 

@@ -380,7 +380,7 @@ class Section:
         there = [shown.is_empty() or any(cell != NOT_KNOWN for cell in of_column) for of_column in cells]
         if not all(there):
             empty = [column.title for column, known in zip(columns, there, strict=True) if not known]
-            caption = f"{caption} Not known of any row: {', '.join(empty)}."
+            caption = f"{caption} No row has a value for: {', '.join(empty)}."
         columns = list(itertools.compress(columns, there))
         rows = list(zip(*itertools.compress(cells, there), strict=True))
         values = [tuple(_rounded(column.value(row)) for column in columns) for row in shown.iter_rows(named=True)]

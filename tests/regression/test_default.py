@@ -143,7 +143,7 @@ def test_incomplete_runs_faults_unfinished_runs_and_heavy_loss_are_left_out_and_
     assert result.runs == 31
     assert {run.run_id: run.reason for run in result.excluded} == DISTURBED
     said = ("1 of incomplete captures", "1 of fault", "2 of unfinished", "1 of heavy loss")
-    assert noted(result, "5 runs that are no clean examples", *said)
+    assert noted(result, "5 runs with a disturbed volume", *said)
 
 
 @pytest.mark.parametrize(

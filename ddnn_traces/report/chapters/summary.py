@@ -83,8 +83,8 @@ def throughput(section: Section, _: pl.DataFrame) -> None:
         "All pairs of hosts, stacked, in windows of 1, 2 or 5 times a power of ten; at first the training. Red: "
         "windows in which payload was sent again. Drag over the grey strip to enlarge a range, double-click it for the "
         f"whole run; click a pair in the legend to see it alone. Of a run the {pairs} pairs that send most are drawn "
-        "apart. The first run is the one of median throughput among those with a log and, if there are any, with "
-        "three hosts or more."
+        "apart. The run with the median throughput comes first, of the runs that have a log and three hosts or more "
+        "where some do."
     )
     section.figure(wire.run_throughput, frame, caption, source, lead=_representative(section, means))
 
