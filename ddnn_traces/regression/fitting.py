@@ -74,7 +74,7 @@ PRESETS = {
 ROWS = ("runs", "steps")
 #: What is averaged before the fit: the runs of a cell, or nothing.
 UNITS = ("cell", "run")
-#: Runs that are no clean examples of their volume, by the first word of run_attributes.disturbance, and the columns
+#: Runs with a disturbed volume, by the first word of run_attributes.disturbance, and the columns
 #: that explain them where a formula has one.
 DISTURBANCES: dict[str, tuple[str, ...]] = {
     "incomplete": (), "fault": ("fault",), "unfinished": ("steps", "finished", "planned_steps"), "loss": ("loss_pct",),

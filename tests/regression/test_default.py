@@ -125,7 +125,7 @@ def test_scatter_that_differs_by_topology_is_tested_and_named() -> None:
     assert "no sign that it differs" in fit(lawful_runs()).summary()
 
 
-# --- runs that are no clean examples
+# --- runs with a disturbed volume
 
 
 DISTURBED = {"r00": "fault: process killed on purpose", "r07": "unfinished: 2 of 20 steps",

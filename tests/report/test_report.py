@@ -164,7 +164,7 @@ def test_columns_without_a_value_take_no_place_and_are_named() -> None:
     section.table(rows, columns, "All.")
     section.table(rows.clear(), columns, "None.")
     table, empty = section.tables
-    assert (table.caption, table.columns) == ("All. Not known of any row: of none.", ["run", "of one"])
+    assert (table.caption, table.columns) == ("All. No row has a value for: of none.", ["run", "of one"])
     assert (table.numeric, table.rows) == (["of one"], [("a", "1"), ("b", NOT_KNOWN)])
     assert (empty.caption, empty.columns) == ("None.", ["run", "of one", "of none"])
 
