@@ -344,8 +344,8 @@ def _point(rows: pl.DataFrame, text: str, responses: Collection[str], job: Job) 
     if usable.height < rows.height:
         unused = rows.height - usable.height
         notes.append(
-            f"{unused} of {rows.height} runs are not in the fit: they lack a value of the formula, or are no clean "
-            "examples of it (regress names them)"
+            f"{unused} of {rows.height} runs are not in the fit: they lack a value of the formula, or have a "
+            "disturbed volume (regress names them)"
         )
     more, note = _scatter_within(usable, cells, formula, deviations)
     notes += note
