@@ -19,7 +19,7 @@ from ddnn_traces.cli.ingest import ingest
 from ddnn_traces.cli.lines import with_quiet
 from ddnn_traces.cli.ns3 import ns3
 from ddnn_traces.cli.questions import check, describe, diagnose, query, runs, sql
-from ddnn_traces.cli.releases import publish, push, verify
+from ddnn_traces.cli.releases import claims, publish, push, verify
 from ddnn_traces.cli.simulate import profile, simulate
 from ddnn_traces.cli.testbed import earlier_sweep, testbed
 from ddnn_traces.errors import DdnnTracesError, LeakError, PredictionError, PublishError, QueryError
@@ -69,7 +69,7 @@ _GROUPS: dict[str, tuple[click.Command, ...]] = {
     "Ask": (runs, describe, query, sql, diagnose, explore, mcp, packets),
     "Report": (report, plot, regress, predict, notebooks),
     "Simulate and capture": (testbed, profile, simulate, ns3, generate),
-    "Publish and convert": (publish, verify, push, export),
+    "Publish and convert": (publish, verify, claims, push, export),
 }
 
 

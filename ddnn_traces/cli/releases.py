@@ -1,4 +1,4 @@
-"""Commands for releases: publish, verify, push."""
+"""Commands for releases: publish, verify, claims, push."""
 
 from __future__ import annotations
 
@@ -74,6 +74,12 @@ _originals = click.Choice(["kept", "withheld"])
     multiple=True,
     metavar="SOURCE",
     help="Also release the capture files, cut down to headers: the folders and files they were ingested from.",
+)
+@click.option(
+    "--claims",
+    type=_path,
+    metavar="FILE",
+    help="Claims on the data, each with the command that computes it (docs/claims.md): all must hold.",
 )
 @click.option(
     "--split",
@@ -177,6 +183,38 @@ def verify(
     counts = ((found.count(status), status) for status in ("passed", "failed", "flagged", "not checked"))
     say(f"{release}: " + ", ".join(f"{n} {status}" for n, status in counts if n))
     if "failed" in found:
+        raise click.exceptions.Exit(1)
+
+
+@click.command(short_help="Compute the claims of a release again, and say which hold")
+@click.argument("release", type=DatasetPath())
+@click.option(
+    "--claims",
+    "file",
+    type=_path,
+    metavar="FILE",
+    help="Claims in place of those of the release; RELEASE may be a dataset then.",
+)
+@prints_rows()
+def claims(release: str | Path, file: Path | None, output: RowsOutput) -> None:
+    """Compute each claim of claims.csv from the tables of the release, and compare it with what is expected. Exit 1 if
+    one does not hold or could not be computed.
+
+    RELEASE is a folder, a BagIt bag or a zip file, also of others: their commands are only questions to its tables
+    (docs/claims.md). Nothing is fetched.
+    """
+    import time
+
+    from ddnn_traces.cli import lines
+    from ddnn_traces.release import claims as computing
+
+    began = time.monotonic()
+    with computing.folder_of(release) as folder:
+        known = computing.of_release(folder) if file is None else computing.read(file)
+        found = computing.evaluate(folder, known, lines.messages())
+    output.emit(computing.table(found))
+    say(f"{computing.summary(found)} ({time.monotonic() - began:.0f} s)")
+    if any(one.verdict != computing.HOLDS for one in found):
         raise click.exceptions.Exit(1)
 
 

@@ -14,17 +14,15 @@ import duckdb
 import pyarrow as pa
 
 from ddnn_traces.explore import contents
-from ddnn_traces.query.dataset import Dataset, interrupt_until
+from ddnn_traces.query.bounded import LIMIT_S, Limit
+from ddnn_traces.query.dataset import Dataset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-    from types import TracebackType
 
 #: After this time a query ends when another one is asked: the user chose anew. The charts ask theirs at the same time.
 PATIENCE_S = 5.0
-
-LIMIT_S = 60.0
 
 #: Of making the tables of chosen runs.
 MAKING_LIMIT_S = 600.0
@@ -97,37 +95,6 @@ class Answers:
             self._send({"type": kind, "uuid": uuid}, buffers=[rows] if kind == "arrow" else None)
         except Exception as error:  # whatever it is, the page waits for an answer
             self._send({"error": limit.said(error), "uuid": uuid})
-
-
-class Limit:
-    """A context with a connection whose queries end after a time, or by end() of another thread."""
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection, limit_s: float = LIMIT_S) -> None:
-        self._connection, self._limit_s = connection, limit_s
-        self._ends, self._is_done = threading.Event(), threading.Event()
-        self.why_ended = ""
-
-    def __enter__(self) -> duckdb.DuckDBPyConnection:
-        threading.Thread(target=self._watch, daemon=True).start()
-        return self._connection
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._is_done.set()
-        self._ends.set()
-
-    def end(self, why: str) -> None:
-        """End what the connection runs."""
-        self.why_ended = why
-        self._ends.set()
-
-    def said(self, error: Exception) -> str:
-        """What an error of the connection's query is to the user."""
-        return f"ended: {self.why_ended}" if self.why_ended else str(error)
-
-    def _watch(self) -> None:
-        if not self._ends.wait(self._limit_s):
-            self.why_ended = f"it took {self._limit_s:g} s"
-        interrupt_until(self._connection, self._is_done.is_set)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ def _():
 
     from ddnn_traces.explore import DATASET, RUNS, state
     from ddnn_traces.explore import contents as page
-    from ddnn_traces.explore.answers import Answers, Asked, Choice, Limit
+    from ddnn_traces.explore.answers import Answers, Asked, Choice
+    from ddnn_traces.query.bounded import Limit
     from ddnn_traces.query.dataset import Dataset
     from ddnn_traces.report import explorer
     from ddnn_traces.text import printable

@@ -12,6 +12,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ddnn_traces.query.bounded import BOUNDS
 from ddnn_traces.report.explorer import WORKERS
 
 if TYPE_CHECKING:
@@ -105,9 +106,6 @@ LEFT JOIN named USING (run_id, last_host)
 WHERE until_s > {begin_s} AND since_start_s < {end_s}
 LIMIT CASE WHEN {runs} > {most} THEN 0 END;
 """
-
-# A query that needs more than this and 10 GB of disk ends, before others of this machine have to.
-BOUNDS = "SET memory_limit = '50%'; SET max_temp_directory_size = '10GB'"
 
 # From here on the page's SQL reads and writes nothing but tables in memory.
 _CLOSE = "SET enable_external_access = false; SET lock_configuration = true"

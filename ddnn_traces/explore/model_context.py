@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddnn_traces.errors import DdnnTracesError, QueryError, needs_extra
-from ddnn_traces.explore.answers import LIMIT_S, Limit
-from ddnn_traces.explore.contents import BOUNDS
-from ddnn_traces.query import catalogue, formats, read_only
+from ddnn_traces.query import bounded, catalogue, formats, read_only
+from ddnn_traces.query.bounded import LIMIT_S, Limit
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import schema
-from ddnn_traces.text import counted, sql_literal
+from ddnn_traces.text import counted
 from ddnn_traces.version import __version__
 
 if TYPE_CHECKING:
@@ -50,10 +49,7 @@ def server(opened: Dataset) -> Any:
     with needs_extra("mcp"):
         from mcp.server import MCPServer
         from mcp.types import ToolAnnotations
-    opened.connection.execute(
-        f"{BOUNDS}; SET allowed_directories = [{sql_literal(str(opened.path.resolve()))}]; "
-        "SET enable_external_access = false; SET lock_configuration = true"
-    )
+    bounded.confine(opened)
     found = MCPServer("ddnn-traces", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR")
     for tool in Tools(opened).all():
         about = ToolAnnotations(read_only_hint=True, open_world_hint=False)

@@ -85,6 +85,26 @@ class About:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """A claim on the data, a line of claims.csv; all texts are the publisher's.
+
+    claim: what is claimed, in a few words; its name. source: who says so, as a page or a paper's section. command: what
+    computes the value (claims.py says which commands). expected: the value. tolerance: how far a number may be off, as
+    a number or a part ("1%"); "" or exact: the texts are equal. unit, n: of the value. column: the one of the command's
+    result that has the value, where there are several.
+    """
+
+    claim: str
+    source: str
+    command: str
+    expected: str
+    tolerance: str = ""
+    unit: str = ""
+    n: str = ""
+    column: str = ""
+
+
+@dataclass(frozen=True)
 class File:
     """A file of the release. path: relative, with slashes. sha256: hex."""
 
@@ -171,7 +191,7 @@ class Release:
     rows each returned. captures: the cut-down captures and their logs. digest: SHA-256 over what the release holds but
     for its version, date and changelog: equal for equal content. options: all options that shaped it, key left out.
     samples: the first rows of each table, figure: rows of query pair_volume, both for the card. attacks: what an
-    adversary recovers (attacks.Recovered), for the datasheet.
+    adversary recovers (attacks.Recovered), for the datasheet. claims: those of claims.csv.
     """
 
     about: About
@@ -188,6 +208,7 @@ class Release:
     samples: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     figure: Sequence[Mapping[str, Any]] = ()
     attacks: Sequence[Mapping[str, Any]] = ()
+    claims: tuple[Claim, ...] = ()
     previous: str | None = None
     digest: str = ""
     format_version: int = FORMAT_VERSION
@@ -239,6 +260,7 @@ def from_json(text: str) -> Release:
         "provenance": [_tuples(Step, step) for step in document["provenance"]],
         "anonymisation": _tuples(Anonymisation, document["anonymisation"]),
         "captures": [File(**file) for file in document["captures"]],
+        "claims": [Claim(**claim) for claim in document.get("claims", ())],  # releases before 2026-11-28 have none
     }
     release: Release = _tuples(Release, document | made)
     return release

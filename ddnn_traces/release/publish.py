@@ -22,7 +22,7 @@ from ddnn_traces.jobs import available_cpus
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.release import facts, leak_scan, packaging, provenance, released_tables, request, versions
+from ddnn_traces.release import claims, facts, leak_scan, packaging, provenance, released_tables, request, versions
 from ddnn_traces.release.anonymise import key as keys
 from ddnn_traces.release.anonymise import method_text, words
 from ddnn_traces.release.anonymise.mapping import Anonymiser
@@ -65,6 +65,7 @@ class PublishOptions:
     words: str | None = None
     allow: Sequence[str] = ()
     captures: Sequence[str] = ()
+    claims: Path | None = None
     allow_flagged: Sequence[str] = ()
     splits: Sequence[str] = ()
     key: Path | None = None
@@ -243,6 +244,7 @@ class _Publishing:
         self.dataset, self.out, self.options, self.messages = dataset, out, options, messages
         self.statements, self.key_file, self.previous = statements, key_file, previous
         self.standing = versions.standing(out)
+        self.claims = claims.read(options.claims) if options.claims else ()
         _refuse_unknown("--allow-flagged", options.allow_flagged, dataset.run_ids)
         if "version" in statements:
             versions.check(statements["version"], previous.about.version if previous else None)
@@ -294,7 +296,9 @@ class _Publishing:
         allowed = (*self.options.allow, *(text.partition("=")[0] for text in self.options.splits))
         if mapping.words == "kept":
             return allowed
-        request.refuse_unknown_words(self.statements, allowed, only_known=self.options.profile == "strict")
+        only_known = self.options.profile == "strict"
+        request.refuse_unknown_words(self.statements | self._said_by_claims(), allowed, only_known)
+        request.refuse_unknown_names({one.claim: claims.names(one) for one in self.claims}, allowed)
         found = words.unknown_of(self.dataset, allowed)
         if found and ask and self.options.profile != "strict":
             answer = ask(
@@ -309,6 +313,11 @@ class _Publishing:
                 "identifies nobody"
             )
         return allowed
+
+    def _said_by_claims(self) -> dict[str, list[str]]:
+        """The sentences of claims.csv, as a statement."""
+        texts = [text for one in self.claims for text in (one.claim, one.source, one.unit, one.n) if text]
+        return {"claims": texts} if texts else {}
 
     def _refuse_damaged(self) -> None:
         """Raise PublishError where a file is not what was written: a release would state the wrong values as true."""
@@ -408,6 +417,7 @@ class _Publishing:
         scratch.mkdir()
         written = self._write_tables(data, scratch)
         write_marker(data, [table.name for table in written])
+        self._refuse_failed_claims(data)
         captures = self._write_captures(data) if self.options.captures else ()
         release, changes = self._with_version(self._facts(written, captures, data, scratch), data, scratch)
         self._write_explorer(release, data, scratch)
@@ -437,6 +447,20 @@ class _Publishing:
             )
         finally:
             self.messages.end_reading()
+
+    def _refuse_failed_claims(self, data: Path) -> None:
+        """Raise PublishError naming each claim that the tables, as they are written, do not bear."""
+        if not self.claims:
+            return
+        self.messages.info("computing the claims")
+        wrong = [str(one) for one in claims.evaluate(data, self.claims) if one.verdict != claims.HOLDS]
+        if wrong:
+            more = f"\n  and {len(wrong) - _MOST_LISTED} more" if len(wrong) > _MOST_LISTED else ""
+            raise PublishError(
+                f"{self.options.claims}: not published, {counted(len(wrong), 'claim')} of {len(self.claims)} that the "
+                "released tables do not bear:\n  " + "\n  ".join(wrong[:_MOST_LISTED]) + f"{more}\ncorrect the claim; "
+                "a run, host or time in its command is named as in the release"
+            )
 
     def _write_captures(self, data: Path) -> tuple[facts.File, ...]:
         from ddnn_traces.release import captures
@@ -484,6 +508,7 @@ class _Publishing:
             samples={table.name: first_rows(data, table) for table in written},
             figure=self._figure(data, scratch),
             attacks=self._attacks(data, scratch),
+            claims=self.claims,
             previous=self.previous.about.version if self.previous else None,
         )
 

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import cache
 from pathlib import Path
@@ -126,7 +126,8 @@ def complete(stated: Statements, ask: Callable[[str], str] | None = None) -> Sta
 
 
 #: Statements in sentences, which are searched for words that may identify.
-_PROSE = ("title", "description", "keywords", "motivation", "collection", "uses", "limitations", "sensitive")
+_PROSE = ("title", "description", "keywords", "motivation", "collection", "uses", "limitations", "sensitive",
+          "claims")  # fmt: skip
 
 
 def refuse_unknown_words(stated: Mapping[str, Any], allowed: Iterable[str], only_known: bool) -> None:
@@ -147,6 +148,19 @@ def refuse_unknown_words(stated: Mapping[str, Any], allowed: Iterable[str], only
             "not published: the description has what is no plain word, and may identify a host, a user, a place or a "
             "time:\n  " + "\n  ".join(found) + "\nwrite it in other words, or confirm each one with --allow WORD"
         )
+
+
+def refuse_unknown_names(claims: Mapping[str, Sequence[str]], allowed: Iterable[str]) -> None:
+    """Raise LeakError naming a claim with a name that has an unknown word. claims: names that each has."""
+    confirmed = list(allowed)
+    for claim, names in claims.items():
+        for name in names:
+            if spans := words.unknown(name, (), confirmed):
+                start, end = spans[0]
+                raise LeakError(
+                    f"not published: the claim {claim!r} has {words.shown(name[start:end])!r}, which is in no "
+                    "vocabulary; name runs as the release does, or confirm the word with --allow WORD"
+                )
 
 
 def intended(stated: Mapping[str, Any]) -> list[str]:

@@ -39,6 +39,8 @@ DICTIONARY = "DICTIONARY.md"
 FIGURE = "traffic.svg"
 EXPLORER = "explore.html"
 WORKLOADS = "workloads.yaml"
+CLAIMS = "claims.csv"
+ARTIFACT = "ARTIFACT.md"
 LICENCE = "LICENSE"
 CITATION = "CITATION.cff"
 CHANGELOG = "CHANGELOG.md"
@@ -59,6 +61,8 @@ DESCRIPTIONS = {
     DATASHEET: "Datasheet",
     FIGURE: "Figure: traffic between the hosts of some runs",
     WORKLOADS: "Workload card of each run, with the fields of CCL-Bench",
+    CLAIMS: "Claims: each with the command that computes its number, the number expected and a tolerance",
+    ARTIFACT: "Answers to the questions of an artifact committee",
     LICENCE: "Licence",
     CITATION: "How to cite (Citation File Format)",
     CROISSANT: "Croissant description",

@@ -579,6 +579,22 @@ DAMAGES: dict[str, tuple[Change, str, str]] = {
     "a field less in a workload card": (
         replaced(layout.WORKLOADS, "hf_url: null\n", ""), "workloads", "has other fields",
     ),
+    "another size in the answers to a committee": (
+        replaced(layout.ARTIFACT, " bytes of data files", "0 bytes of data files"), "artifact", "does not state",
+    ),
+    "a claim in the answers that the release does not make": (
+        lambda f: (f / layout.ARTIFACT).write_text((f / layout.ARTIFACT).read_text() + "| claim |\n| more |\n"),
+        "artifact", "has other claims",
+    ),
+    "claims that the release does not make": (
+        lambda f: (f / layout.CLAIMS).write_text("claim,source,command,expected,tolerance\n"
+                                                 "a,b,ddnn-traces sql RELEASE 'SELECT 1',1,0\n"),
+        "claims", "has other claims",
+    ),
+    "a command of a shell among the claims": (
+        lambda f: (f / layout.CLAIMS).write_text("claim,source,command,expected,tolerance\na,b,rm -rf RELEASE,1,0\n"),
+        "claims", "line 2, column command",
+    ),
     "no record sets": (edited(layout.CROISSANT, lambda d: d.pop("recordSet")), "agreement", "its structure is not"),
 }  # fmt: skip
 

@@ -12,6 +12,13 @@ import ddnn_traces
 #: What every release needs; the date, so that a test at midnight does not fail.
 ABOUT = {"title": "Two runs", "licence": "CC-BY-4.0", "creators": ["Ada Lovelace"], "date": "2026-01-31"}
 
+#: Claims that hold of the two runs.
+CLAIMS = (
+    "claim,source,command,expected,tolerance,unit,n\n"
+    "runs,a test,ddnn-traces sql RELEASE 'SELECT count(*) FROM runs -- all of them',2,0,,2\n"
+    "topology,a test,ddnn-traces sql RELEASE 'SELECT max(topology) FROM runs',ring,exact,,2\n"
+)
+
 
 def run_push(*arguments: str | Path, cwd: Path, **environment: str) -> subprocess.Popen[str]:
     """`ddnn-traces push`, started in `cwd` with more variables in its environment; a pipe for each of its streams."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from damages import FIRST
-from publishing import ABOUT
+from publishing import ABOUT, CLAIMS
 
 import ddnn_traces
 from ddnn_traces.query import views
@@ -59,6 +59,8 @@ WRONG_TEXTS: dict[str, tuple[str, str, str]] = {
     layout.DATASHEET: (r"(?s)## What was removed\n.*?\n## ", "## What was removed\n\n## ", "datasheet"),
     layout.FIGURE: (r"bytes on the wire: (\d)", r"bytes on the wire: 9\1", "figure"),
     layout.WORKLOADS: ("batch_size: 32", "batch_size: 64", "workloads"),
+    layout.CLAIMS: ("runs,a test", "runs,a guess", "claims"),
+    layout.ARTIFACT: (r"(\d) bytes of data files", r"\g<1>0 bytes of data files", "artifact"),
     layout.LICENCE: ("Creative Commons", "Creative Common", "licence"),
     layout.CITATION: ("version: 1.0.0", "version: 1.0.1", "agreement"),
     layout.CROISSANT: (r'"unitText": "bytes"', '"unitText": "bits"', "agreement"),
@@ -81,7 +83,9 @@ def test_a_mistake_in_each_description_is_found(small: Path, tmp_path: Path, mon
 
     for name, (old, new, _) in WRONG_TEXTS.items():
         monkeypatch.setitem(descriptions.MAKERS, name, mistaken(descriptions.MAKERS[name], old, new))
-    done = ddnn_traces.publish(small, tmp_path / "traces", **ABOUT)
+    claims = tmp_path / "claims.csv"
+    claims.write_text(CLAIMS)
+    done = ddnn_traces.publish(small, tmp_path / "traces", claims=claims, **ABOUT)
     rows = failed(done.path, tmp_path / "scratch", *{check for _, _, check in WRONG_TEXTS.values()})
     found = {row.check if row.check != "agreement" else row.subject for row in rows}
     assert found == {check if check != "agreement" else name for name, (_, _, check) in WRONG_TEXTS.items()}, rows

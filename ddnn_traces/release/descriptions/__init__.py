@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ddnn_traces.release import facts
 from ddnn_traces.release.descriptions import (
+    artifact,
     cards,
     citation,
     croissant,
@@ -30,6 +31,8 @@ MAKERS: dict[str, Callable[[facts.Release], str | None]] = {
     layout.DATASHEET: cards.datasheet,
     layout.FIGURE: cards.figure,
     layout.WORKLOADS: workloads.text,
+    layout.CLAIMS: artifact.claims,
+    layout.ARTIFACT: artifact.page,
     layout.LICENCE: citation.licence,
     layout.CITATION: lambda release: terms.yaml_text(citation.cff_document(release)),
     layout.CROISSANT: lambda release: terms.json_text(croissant.document(release)),

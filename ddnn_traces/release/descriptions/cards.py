@@ -102,7 +102,8 @@ def _body(release: facts.Release) -> str:
         f"{markdown(terms.summary(release))}\n",
         f"Version {plain(about.version)}, {plain(about.published)}, {size}, licence {plain(about.licence)} "
         f"([{layout.LICENCE}]({layout.LICENCE})). What was done to the data, and their limits: "
-        f"[{layout.DATASHEET}]({layout.DATASHEET}).\n",
+        f"[{layout.DATASHEET}]({layout.DATASHEET}). For an artifact committee: "
+        f"[{layout.ARTIFACT}]({layout.ARTIFACT}).\n",
         *(
             [f"**Runs that failed data checks and are published all the same:** {flagged}; see the datasheet.\n"]
             if flagged

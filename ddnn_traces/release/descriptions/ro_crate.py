@@ -40,8 +40,12 @@ def context() -> dict[str, Any]:
 
 
 def _absent(release: facts.Release) -> set[str]:
-    """Files that a release without flows does not have."""
-    has = {layout.FIGURE: bool(release.figure), layout.EXPLORER: release.has_explorer}
+    """Files that this release does not have: drawings where it has no flows, claims where it makes none."""
+    has = {
+        layout.FIGURE: bool(release.figure),
+        layout.EXPLORER: release.has_explorer,
+        layout.CLAIMS: bool(release.claims),
+    }
     return {name for name, is_there in has.items() if not is_there}
 
 

@@ -18,14 +18,16 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
-from ddnn_traces.errors import needs_extra
+from ddnn_traces.errors import UsageError, needs_extra
 from ddnn_traces.release import facts
+from ddnn_traces.release.claims import read as read_claims
 from ddnn_traces.release.verify.examined import (
     ASK,
     Examined,
     Finding,
     WrongError,
     failed,
+    not_checked,
     parse_yaml,
     passed,
     shown,
@@ -593,6 +595,51 @@ def check_workloads(examined: Examined) -> Iterator[Finding]:
             if value != run.get(name):
                 raise WrongError(f"the card of {shown(run['run_id'])} has {shown(value)} as {'/'.join(keys)}; {ASK}")
     yield passed(layout.WORKLOADS, f"{counted(len(cards), 'card')}, of every run")
+
+
+def check_claims(examined: Examined) -> Iterator[Finding]:
+    """claims.csv has the claims of release.json, each with a question that this program may answer."""
+    claims = examined.release.claims
+    path = examined.content / layout.CLAIMS
+    if not claims and not path.exists():
+        return
+    try:
+        found = read_claims(path)
+    except UsageError as error:
+        raise WrongError(f"{shown(str(error).removeprefix(f'{path}: '))}; {ASK}") from None
+    if found != claims:
+        raise WrongError(f"has other claims than {layout.RELEASE}; {ASK}")
+    yield passed(layout.CLAIMS, f"{counted(len(claims), 'claim')} as in {layout.RELEASE}")
+    yield not_checked("their values", "'ddnn-traces claims RELEASE' computes them")
+
+
+def check_artifact(examined: Examined) -> Iterator[Finding]:
+    """ARTIFACT.md states identifier, licence, size, what is withheld and each claim with its command."""
+    release = examined.release
+    if "claims" not in examined.document(layout.RELEASE) and not (examined.content / layout.ARTIFACT).exists():
+        yield not_checked(layout.ARTIFACT, "is not there; releases before 2026-11-28 have none")
+        return
+    about, text = release.about, examined.text(layout.ARTIFACT)
+    size = sum((examined.content / file.path).stat().st_size for file in release.files)
+    done = release.anonymisation
+    needed = [about.title, about.version, about.published, about.licence, *filter(None, [about.doi, about.url])]
+    needed += [f"{size:,} bytes", counted(len(release.runs), "run"), *done.removed, *done.remaining, *release.flagged]
+    flat = _flat(text)
+    if lacking := [one for one in needed if _flat(one) not in flat]:
+        raise WrongError(f"does not state {shown(lacking[0])!r}; {ASK}")
+    rows = list(_cells(text))[1:]  # after the heads of the only table
+    right = [
+        [
+            _flat(cell)
+            for cell in (one.claim, one.source, one.expected, one.unit, one.tolerance or "exact", one.n, one.command)
+        ]
+        for one in release.claims
+    ]
+    if rows != right:
+        raise WrongError(f"has other claims than {layout.RELEASE}; {ASK}")
+    if not right and "makes no claims" not in flat:
+        raise WrongError(f"does not state that there are no claims; {ASK}")
+    yield passed(layout.ARTIFACT, f"{counted(len(right), 'claim')}, {size:,} bytes")
 
 
 def front_matter(card: str) -> str:

@@ -70,6 +70,8 @@ CHECKS: tuple[tuple[str, Callable[[Examined], Iterator[Finding]]], ...] = (
     ("dictionary", description_checks.check_dictionary),
     ("figure", description_checks.check_figure),
     ("workloads", description_checks.check_workloads),
+    ("claims", description_checks.check_claims),
+    ("artifact", description_checks.check_artifact),
     ("agreement", agreement.check_agreement),
 )
 
