@@ -1,7 +1,7 @@
 -- question: How long are the bursts of communication and the valleys between them, at which batch size?
 -- subject: throughput
 -- row: a run
--- inputs: runs, flows, logged_steps, heaviest_pairs, flow_windows, run_spans, framework_settings, inferred_steps
+-- inputs: runs, flows, logged_steps, heaviest_pairs, flow_windows, run_spans, framework_settings, inferred_steps, unknown_payload
 -- answer: batch_size, burst_ms, valley_ms
 -- param: window_ms DOUBLE > 0 = 1; length of a window, ms; at least the base window of the dataset
 -- param: gap_ms DOUBLE = 10; where the traffic shows no steps, a burst ends when no window reaches the threshold for longer than this, ms (the paper's windows are 10 ms)
@@ -137,7 +137,7 @@ SELECT r.run_id, framework_setting, model, topology, batch_size,
        span_source AS stretch,
        CASE WHEN bursts > 0
             THEN CASE WHEN r.run_id IN (SELECT run_id FROM chosen JOIN step_starts USING (run_number)) THEN 'step' ELSE 'pause' END END AS bursts_of,
-       coalesce(bursts, 0) AS bursts, steps,
+       CASE WHEN r.run_id NOT IN (SELECT run_id FROM unknown_payload) THEN coalesce(bursts, 0) END AS bursts, steps,
        mean_burst * length_ns / 1e6 AS burst_ms,
        median_burst * length_ns / 1e6 AS median_burst_ms,
        mean_valley * length_ns / 1e6 AS valley_ms,

@@ -21,7 +21,7 @@ WITH thresholds AS (
     WHERE records > 0
     GROUP BY run_id
 ), pairs AS (
-    SELECT run_id, src_ip, dst_ip, sum(payload_bytes) AS payload_bytes
+    SELECT run_id, src_ip, dst_ip, sum(coalesce(payload_bytes, wire_bytes)) AS payload_bytes  -- of parsed files on the wire
     FROM flows
     GROUP BY run_id, src_ip, dst_ip
 ), data AS (

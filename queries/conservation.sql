@@ -1,7 +1,7 @@
 -- question: Does a run transmit what its algorithm must move, and what explains the rest?
 -- subject: topology
 -- row: a run
--- inputs: runs, flows, hosts, steps, events, logged_steps, step_flows, exchange_laws, topology_edges, training_spans, spilled_payload, first_steps_received, step_synchrony, parameter_servers, topology_words
+-- inputs: runs, flows, hosts, steps, events, logged_steps, step_flows, exchange_laws, topology_edges, training_spans, spilled_payload, first_steps_received, step_synchrony, parameter_servers, topology_words, unknown_payload
 -- answer: payload_bytes, unexplained_share, flagged, problem
 -- param: most_unexplained DOUBLE = 0.02; a run is flagged beyond this share of the expected bytes
 -- column: run_id from flows
@@ -228,14 +228,16 @@ WITH thresholds AS (
     GROUP BY run_id
 )
 SELECT run_id, shapes.topology, coalesce(law, first_law) AS law, model_bytes, step_counts.steps, exchanges::DOUBLE AS exchanges,
-       expected::BIGINT AS expected_bytes, payload::BIGINT AS payload_bytes, spill::BIGINT AS spilled_bytes,
-       (before_payload + coalesce(round(startup), 0))::BIGINT AS startup_bytes,
+       expected::BIGINT AS expected_bytes, CASE WHEN u.problem IS NULL THEN payload END::BIGINT AS payload_bytes,
+       spill::BIGINT AS spilled_bytes,
+       CASE WHEN u.problem IS NULL THEN before_payload + coalesce(round(startup), 0) END::BIGINT AS startup_bytes,
        round(startup)::BIGINT AS startup_in_steps_bytes, again::BIGINT AS retransmitted_bytes,
        framing::BIGINT AS framing_bytes, missing::BIGINT AS missed_bytes, unexplained::BIGINT AS unexplained_bytes, unexplained / expected AS unexplained_share,
-       CASE WHEN expected IS NOT NULL THEN nullif(not_estimated, '') END AS not_estimated, control::BIGINT AS control_bytes,
-       (wire - payload - control)::BIGINT AS header_bytes, wire::BIGINT AS wire_bytes,
+       CASE WHEN expected IS NOT NULL THEN nullif(not_estimated, '') END AS not_estimated, CASE WHEN u.problem IS NULL THEN control END::BIGINT AS control_bytes,
+       CASE WHEN u.problem IS NULL THEN wire - payload - control END::BIGINT AS header_bytes, wire::BIGINT AS wire_bytes,
        CASE WHEN spill IS NOT NULL AND NOT is_guess AND NOT is_interrupted AND unknown IS NULL THEN abs(unexplained) > $most_unexplained * expected END AS flagged,
-       CASE WHEN coalesce(law, first_law) IS NULL THEN 'topology unknown'
+       CASE WHEN u.problem IS NOT NULL THEN u.problem
+            WHEN coalesce(law, first_law) IS NULL THEN 'topology unknown'
             WHEN step_counts.steps IS NULL THEN 'no training log'
             WHEN coalesce(model_bytes, 0) <= 0 THEN 'model_bytes unknown'
             WHEN expected IS NULL THEN 'no traffic in steps'
@@ -252,4 +254,5 @@ LEFT JOIN compared USING (run_id)
 LEFT JOIN first_laws USING (run_id)
 LEFT JOIN interrupted USING (run_id)
 LEFT JOIN unknown_exchanges USING (run_id)
+LEFT JOIN unknown_payload AS u USING (run_id)
 ORDER BY run_id

@@ -1,7 +1,7 @@
 -- question: Which flows of a run carry the data that its training exchanges?
 -- subject: volume
 -- row: a run and a data flow
--- inputs: flow_connections, step_flows, flow_classes
+-- inputs: flow_connections, step_flows, flow_classes, unknown_payload
 -- figure: farhat section 3 (the large flows primarily send the model)
 -- column: run_id
 -- column: flow_id from flow_connections
@@ -30,5 +30,5 @@ SELECT run_id, flow_id, src_ip, dst_ip, src_port, dst_port, wire_bytes, payload_
 FROM flow_classes()
 JOIN in_steps USING (run_id, flow_id)
 CROSS JOIN thresholds
-WHERE size_class = 'large' AND payload_bytes >= payload_share * wire_bytes AND step_bytes >= step_share * wire_bytes
+WHERE run_id NOT IN (SELECT run_id FROM unknown_payload) AND size_class = 'large' AND payload_bytes >= payload_share * wire_bytes AND step_bytes >= step_share * wire_bytes
 ORDER BY run_id, flow_id

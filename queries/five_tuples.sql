@@ -16,7 +16,7 @@
 -- column: payload_bytes bytes; payload of these packets
 -- Connections that use the same ports one after the other are one five-tuple.
 SELECT run_id, min(flow_id) AS flow_id, src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id, roce_dest_qp,
-       sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes, sum(payload_bytes)::BIGINT AS payload_bytes
+       sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes, CASE WHEN count(payload_bytes) = count(*) THEN sum(payload_bytes) END::BIGINT AS payload_bytes
 FROM flows
 GROUP BY ALL
 ORDER BY run_id, flow_id

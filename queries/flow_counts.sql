@@ -14,6 +14,7 @@
 -- column: side_flows flows; all others: flows = large_data_flows + acknowledgement_flows + side_flows
 -- An acknowledgement flow goes back along a large flow (addresses and ports exchanged) and has nearly no payload. Small
 -- segments are acknowledged with so many bytes that an acknowledgement flow may be among the large flows.
+-- All that depends on payload is null where that of a flow is not known.
 WITH ranked AS (
     SELECT *,
            -- what the larger flows carry already; a flow counts as long as that is not enough
@@ -34,12 +35,13 @@ WITH ranked AS (
        AND a.src_port = r.dst_port AND a.dst_port = r.src_port
 )
 SELECT run_id,
-       count(payload_bytes) AS flows,
+       count(is_large) AS flows,
        count(*) FILTER (is_large) AS large_flows,
-       count(*) FILTER (payload_bytes = 0) AS flows_without_payload,
-       count(*) FILTER (is_large AND NOT is_acknowledgement) AS large_data_flows,
-       count(*) FILTER (is_acknowledgement) AS acknowledgement_flows,
-       count(*) FILTER (NOT is_large AND NOT is_acknowledgement) AS side_flows
+       CASE WHEN count(payload_bytes) = count(is_large) THEN count(*) FILTER (payload_bytes = 0) END AS flows_without_payload,
+       CASE WHEN count(payload_bytes) = count(is_large) THEN count(*) FILTER (is_large AND NOT is_acknowledgement) END AS large_data_flows,
+       CASE WHEN count(payload_bytes) = count(is_large) THEN count(*) FILTER (is_acknowledgement) END AS acknowledgement_flows,
+       CASE WHEN count(payload_bytes) = count(is_large)
+            THEN count(*) FILTER (NOT is_large AND NOT is_acknowledgement) END AS side_flows
 FROM runs
 LEFT JOIN classed USING (run_id)
 GROUP BY run_id

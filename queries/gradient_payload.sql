@@ -16,12 +16,13 @@ WITH thresholds AS (
 ), compared AS (
     SELECT f.run_id, f.flow_id, src_ip, dst_ip, payload_bytes, coalesce(step_payload_bytes, 0) AS step_payload,
            coalesce(sum(step_payload_bytes) OVER (PARTITION BY f.run_id)
-                    >= least_share_in_steps * sum(payload_bytes) OVER (PARTITION BY f.run_id), false) AS by_steps
+                    >= least_share_in_steps * sum(payload_bytes) OVER (PARTITION BY f.run_id), false) AS by_steps,
+           bool_and(payload_bytes IS NOT NULL) OVER (PARTITION BY f.run_id) AS is_known  -- as in unknown_payload
     FROM flows AS f
     LEFT JOIN flow_step_payload USING (run_id, flow_id)
     CROSS JOIN thresholds
 )
 SELECT run_id, flow_id, src_ip, dst_ip, by_steps,
-       CASE WHEN by_steps THEN step_payload ELSE payload_bytes END::BIGINT AS training_payload_bytes
+       CASE WHEN NOT is_known THEN NULL WHEN by_steps THEN step_payload ELSE payload_bytes END::BIGINT AS training_payload_bytes
 FROM compared
 ORDER BY run_id, flow_id

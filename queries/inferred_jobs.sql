@@ -1,7 +1,7 @@
 -- question: Which jobs, steps and collectives does the traffic of a run show, without any log?
 -- subject: collectives
 -- row: a run and a job; one row without a job for a run whose traffic shows none
--- inputs: flows, messages
+-- inputs: flows, messages, captures
 -- made_by: ddnn_traces.collectives
 -- column: run_id from flows
 -- column: job; number of the job in its run, from 0: the one with most flows is first
@@ -14,5 +14,6 @@ SELECT NULL::VARCHAR AS run_id, NULL::BIGINT AS job, NULL::STRUCT(flow_id BIGINT
                     transfers STRUCT(step BIGINT, flow_id BIGINT, first_ns BIGINT, last_ns BIGINT, bytes BIGINT)[])[] AS collectives
 FROM messages
 JOIN flows USING (run_id, flow_id)
+LEFT JOIN captures USING (run_id)  -- a run with a parsed file has no job: a part of its flows has no messages
 WHERE error('jobs and collectives are inferred in Python: open the dataset with ddnn_traces')
 ORDER BY run_id, job

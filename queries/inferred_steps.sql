@@ -1,7 +1,7 @@
 -- question: Which training steps does the traffic show, without any log?
 -- subject: steps
 -- row: a run and a step; one row without a step for a run whose traffic shows none
--- inputs: runs, flow_windows, step_bursts, capture_coverage
+-- inputs: runs, flow_windows, step_bursts, capture_coverage, unknown_payload
 -- answer: step, start_ns, confidence
 -- param: longest_step_s DOUBLE > 0 = 20; longest step that is searched for, s; epochs that end in a pause are longer
 -- column: run_id from step_bursts
@@ -154,7 +154,7 @@ WITH thresholds AS (
 )
 SELECT j.run_id, structured, step, step_start_ns AS start_ns, step_end_ns AS end_ns, payload_bytes, pause_before_ms,
        (end_ns - lag(end_ns) OVER (PARTITION BY j.run_id ORDER BY step)) / 1e6 AS period_ms,
-       confidence * CASE WHEN problem IS NULL THEN 1 ELSE covered_hosts / hosts END AS confidence, CASE WHEN structured THEN j.found_by END AS found_by, waiting_share, is_synchronous,
+       confidence * CASE WHEN v.problem IS NULL THEN 1 ELSE covered_hosts / hosts END AS confidence, CASE WHEN structured THEN j.found_by END AS found_by, waiting_share, is_synchronous,
        concat_ws('; ', CASE WHEN is_synchronous AND structured
                  THEN format('synchronous: hosts wait for each other in {:.0f}% of {} steps', 100 * waiting_share, steps)
             WHEN structured AND waiting_share IS NOT NULL
@@ -172,14 +172,16 @@ SELECT j.run_id, structured, step, step_start_ns AS start_ns, step_end_ns AS end
                  THEN format('pauses of the run give {} stretches, but hosts wait in {:.0f}% of these: asynchronous, or divided wrongly',
                              steps, 100 * waiting_share)
             WHEN j.run_id NOT IN (SELECT run_id FROM flow_windows) THEN 'cannot be told: no flow_windows'
+            WHEN u.problem IS NOT NULL THEN 'cannot be told: ' || u.problem
             WHEN pairs IS NOT NULL
                  THEN format('{} of {} pairs pause after equal payloads, {} times: no step that is common, or rounds of a step',
                              pairs, all_pairs, CASE WHEN fewest = most THEN most::VARCHAR ELSE fewest || ' to ' || most END)
             ELSE 'no pauses after equal payloads, neither of the run nor of its pairs' END,
-           CASE WHEN covered_hosts < hosts AND problem IS NOT NULL
+           CASE WHEN covered_hosts < hosts AND v.problem IS NOT NULL
                 THEN format('captures cover {} of {} hosts: parts of a step may pass for steps', covered_hosts, hosts) END) AS evidence
 FROM judged AS j
 CROSS JOIN thresholds
-LEFT JOIN capture_coverage USING (run_id)
+LEFT JOIN capture_coverage AS v USING (run_id)
+LEFT JOIN unknown_payload AS u USING (run_id)
 LEFT JOIN found ON structured AND found.run_id = j.run_id AND found.found_by = j.found_by
 ORDER BY j.run_id, step

@@ -1,7 +1,7 @@
 -- question: How much does a data flow send in an iteration, compared with the size of the model?
 -- subject: volume
 -- row: a run
--- inputs: runs, flow_connections, step_flows, data_flows
+-- inputs: runs, flow_connections, step_flows, data_flows, unknown_payload
 -- figure: farhat section 3 (flow sizes around twice the model)
 -- answer: ratio, payload_ratio
 -- column: run_id from flow_connections
@@ -10,7 +10,7 @@
 -- column: model
 -- column: topology
 -- column: model_size_bytes bytes; model_bytes, else the nominal size
--- column: data_flows flows; data flows that sent something in a step
+-- column: data_flows flows; data flows that sent something in a step; null where the payload of a flow is not known
 -- column: flow_iterations flow iterations; pairs of a data flow and a step in which it sent something
 -- column: mean_bytes bytes; mean wire bytes of a data flow in an iteration
 -- column: median_bytes bytes; median of the same
@@ -41,7 +41,8 @@ WITH senders AS (
 )
 SELECT run_id, framework, backend, model, topology,
        coalesce(model_bytes::DOUBLE, model_size_mb * 1e6) AS model_size_bytes,
-       coalesce(data_flows, 0) AS data_flows, coalesce(flow_iterations, 0) AS flow_iterations,
+       CASE WHEN run_id IN (SELECT run_id FROM unknown_payload) THEN NULL ELSE coalesce(data_flows, 0) END AS data_flows,
+       CASE WHEN run_id IN (SELECT run_id FROM unknown_payload) THEN NULL ELSE coalesce(flow_iterations, 0) END AS flow_iterations,
        mean_bytes, median_bytes, mean_payload_bytes,
        mean_bytes / model_size_bytes AS ratio,
        mean_payload_bytes / model_size_bytes AS payload_ratio,

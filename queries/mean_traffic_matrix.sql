@@ -52,8 +52,10 @@ WITH configured AS MATERIALIZED (
     GROUP BY configuration
 ), pairs AS (  -- a multicast address is an end of pairs, but no host
     SELECT configuration, coalesce(src.host, m.src_ip) AS src_host, coalesce(dst.host, m.dst_ip) AS dst_host,
-           sum(m.wire_bytes) AS wire_bytes, sum(m.payload_bytes) AS payload_bytes,
-           coalesce(sum(s.wire_bytes), 0) AS step_wire_bytes, coalesce(sum(s.payload_bytes), 0) AS step_payload_bytes
+           sum(m.wire_bytes) AS wire_bytes,
+           CASE WHEN count(m.payload_bytes) = count(*) THEN sum(m.payload_bytes) END AS payload_bytes,
+           coalesce(sum(s.wire_bytes), 0) AS step_wire_bytes,
+           CASE WHEN count(m.payload_bytes) = count(*) THEN coalesce(sum(s.payload_bytes), 0) END AS step_payload_bytes
     FROM traffic_matrix AS m
     JOIN configured USING (run_id)
     LEFT JOIN in_steps AS s ON s.run_id = m.run_id AND s.src_ip = m.src_ip AND s.dst_ip = m.dst_ip

@@ -1,7 +1,7 @@
 -- question: Do the workers form a ring, and in which order does data flow around it?
 -- subject: topology
 -- row: a position in a run's ring, from 0, in the direction in which data flows; one row with is_ring false and null positions for any other run
--- inputs: runs, hosts, pair_payload
+-- inputs: runs, hosts, pair_payload, unknown_payload
 -- figure: zerwas fig. 4(a)
 -- answer: position, host_ip, next_host_ip
 -- column: run_id from hosts
@@ -56,7 +56,7 @@ WITH RECURSIVE thresholds AS (
     FROM walk
     QUALIFY count(*) OVER (PARTITION BY run_id) = hosts
 )
-SELECT run_id, position IS NOT NULL AS is_ring, position::BIGINT AS position, host_ip, next_host_ip
+SELECT run_id, CASE WHEN run_id NOT IN (SELECT run_id FROM unknown_payload) THEN position IS NOT NULL END AS is_ring, position::BIGINT AS position, host_ip, next_host_ip
 FROM runs
 LEFT JOIN ring USING (run_id)
 ORDER BY run_id, position

@@ -1,7 +1,7 @@
 -- question: How much of what each run's hosts sent is in no capture?
 -- subject: runs
 -- row: a run
--- inputs: runs, flows, captures, capture_loss, capture_coverage
+-- inputs: runs, flows, captures, capture_loss, capture_coverage, unknown_payload
 -- answer: percent_lost, flagged, problem
 -- param: most_percent_lost DOUBLE = 0.1; a run is flagged beyond this percentage
 -- column: run_id from flows
@@ -14,7 +14,7 @@
 -- column: dropped_packets packets; packets that the captures' own counters say were dropped, or were cut from a file (capture_loss); null without a counter
 -- column: percent_dropped percent; dropped_packets of what they and the records of the captures with counters add up to
 -- column: flagged; whether percent_lost or percent_dropped is beyond most_percent_lost; null where nothing is known, or a problem hides more
--- column: problem from capture_coverage
+-- column: problem; that of capture_coverage, else of unknown_payload; null where there is none
 -- Zeek's capture_loss.log has the percentage of acknowledgements of data that was not captured (its
 -- scripts/policy/misc/capture-loss.zeek). Bytes are counted here, which do not depend on how many segments an
 -- acknowledgement covers. What a host sent that no capture covers leaves no number: how much that is, is not known.
@@ -32,6 +32,10 @@ WITH lost AS (
     FROM captures
     JOIN capture_loss() AS l USING (run_id, capture_id)
     GROUP BY run_id
+), problems AS (
+    SELECT run_id, coalesce(c.problem, u.problem) AS problem
+    FROM capture_coverage AS c
+    LEFT JOIN unknown_payload AS u USING (run_id)
 )
 SELECT run_id, missed_bytes, unacknowledged_missed_bytes,
        CASE WHEN problem IS NULL THEN missed_bytes - unacknowledged_missed_bytes END AS lost_bytes,
@@ -46,5 +50,5 @@ SELECT run_id, missed_bytes, unacknowledged_missed_bytes,
 FROM runs
 LEFT JOIN lost USING (run_id)
 LEFT JOIN dropped USING (run_id)
-LEFT JOIN capture_coverage USING (run_id)
+LEFT JOIN problems USING (run_id)
 ORDER BY run_id

@@ -1,7 +1,7 @@
 -- question: Which runs have more than one pattern of exchange, so that no topology describes them?
 -- subject: topology
 -- row: such a run
--- inputs: flows, messages
+-- inputs: flows, messages, captures
 -- made_by: ddnn_traces.collectives
 -- column: run_id from flows
 -- column: jobs; jobs of the run
@@ -13,6 +13,7 @@
 SELECT run_id, count(*) AS jobs, count(*) AS communicators, count(*) AS collectives
 FROM messages
 JOIN flows USING (run_id, flow_id)
+LEFT JOIN captures USING (run_id)  -- a run with a parsed file has no job: a part of its flows has no messages
 WHERE false
 GROUP BY run_id
 ORDER BY run_id

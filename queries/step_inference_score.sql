@@ -1,7 +1,7 @@
 -- question: Are the steps inferred from the traffic those of the training logs?
 -- subject: steps
 -- row: a run
--- inputs: runs, steps, program_events, inferred_steps, step_synchrony
+-- inputs: runs, steps, program_events, inferred_steps, step_synchrony, unknown_payload
 -- answer: recall, precision
 -- param: tolerance_ms DOUBLE = 5; greatest distance of an inferred boundary from the log's, ms
 -- param: longest_step_s DOUBLE > 0 = 20; as in inferred_steps
@@ -143,7 +143,7 @@ WITH updates AS (
     LEFT JOIN matches AS m USING (run_id)
     LEFT JOIN at_first_worker AS f USING (run_id)
     LEFT JOIN error_shares AS e USING (run_id)
-    WHERE run_id NOT IN (SELECT run_id FROM step_synchrony WHERE is_asynchronous)
+    WHERE run_id NOT IN (SELECT run_id FROM step_synchrony WHERE is_asynchronous) AND run_id NOT IN (SELECT run_id FROM unknown_payload)
 )
 SELECT run_id, is_asynchronous, structured, confidence,
        coalesce(l.boundaries, 0) AS in_log, t.boundaries AS inferred,

@@ -1,7 +1,7 @@
 -- question: In which pattern do the hosts of a run exchange what they compute?
 -- subject: topology
 -- row: a run
--- inputs: topology_matches, topology_volumes, topology_roots, several_patterns, parallel_connections
+-- inputs: topology_matches, topology_volumes, topology_roots, several_patterns, parallel_connections, unknown_payload
 -- figure: zerwas fig. 4, farhat section 3
 -- answer: topology, confidence, problem
 -- column: run_id
@@ -74,6 +74,7 @@ SELECT run_id, topology,
             THEN format('more than one exchange, as of another training ({} of {} pairs carry a second one; see parallel_connections)',
                         shared_pairs, pairs)
             WHEN hosts = 2 THEN 'two hosts: every topology is the one link between them'
+            WHEN u.problem IS NOT NULL THEN u.problem
             WHEN by_steps IS NULL THEN 'no payload between hosts'
             WHEN topology = 'unknown' THEN 'no shape fits the pairs that carry the exchange' END AS problem
 FROM evidence
@@ -81,4 +82,5 @@ CROSS JOIN weights
 LEFT JOIN topology_roots USING (run_id)
 LEFT JOIN several_patterns USING (run_id)
 LEFT JOIN parallel_connections USING (run_id)
+LEFT JOIN unknown_payload AS u USING (run_id)
 ORDER BY run_id

@@ -11,7 +11,7 @@
 -- column: packets packets; packets from sender to receiver
 SELECT run_id, src_ip, dst_ip,
        sum(wire_bytes)::BIGINT AS wire_bytes,
-       sum(payload_bytes)::BIGINT AS payload_bytes,
+       CASE WHEN count(payload_bytes) = count(*) THEN sum(payload_bytes) END::BIGINT AS payload_bytes,
        sum(packets)::BIGINT AS packets
 FROM flows
 GROUP BY ALL

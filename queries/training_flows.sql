@@ -19,6 +19,7 @@ WITH thresholds AS (
 ), numbered AS (
     SELECT run_id, flow_id, payload_bytes,
            max(payload_bytes) OVER (PARTITION BY run_id) AS largest_bytes,
+           bool_and(payload_bytes IS NOT NULL) OVER (PARTITION BY run_id) AS is_known,  -- as in unknown_payload
            dense_rank() OVER (PARTITION BY run_id ORDER BY src_ip, dst_ip) AS pair
     FROM flows
 )
@@ -27,5 +28,5 @@ SELECT run_id, dense_rank() OVER (ORDER BY run_id) AS run_number, flow_id, pair,
        least_mean_bytes::BIGINT AS least_mean_bytes
 FROM numbered
 CROSS JOIN thresholds
-WHERE payload_bytes > 0 AND payload_bytes >= large_share * largest_bytes
+WHERE is_known AND payload_bytes > 0 AND payload_bytes >= large_share * largest_bytes
 ORDER BY run_id, flow_id

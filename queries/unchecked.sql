@@ -1,7 +1,7 @@
 -- question: Which data checks have nothing, or not all that they need, to examine in a run, and why?
 -- subject: runs
 -- row: a run and a check
--- inputs: runs, captures, capture_ledger, flows, steps, conservation, run_capture_loss
+-- inputs: runs, captures, capture_ledger, flows, steps, conservation, run_capture_loss, unknown_payload
 -- column: run_id from captures
 -- column: check_name; name of the check (queries/checks/)
 -- column: is_partial; whether the check examines something all the same; false: it can find nothing there
@@ -15,7 +15,7 @@ WITH thresholds AS (
     FROM captures
     GROUP BY run_id
 ), run_flows AS (
-    SELECT run_id, max(payload_bytes) AS largest_payload
+    SELECT run_id, max(coalesce(payload_bytes, wire_bytes)) AS largest_payload
     FROM flows
     GROUP BY run_id
 ), facts AS (
@@ -29,6 +29,9 @@ WITH thresholds AS (
     SELECT run_id, unnest(['flow_parts', 'flow_references', 'both_vantages']) AS check_name, false AS is_partial, 'no flows' AS reason
     FROM facts
     WHERE largest_payload IS NULL
+    UNION ALL
+    SELECT run_id, 'both_vantages', true, problem
+    FROM unknown_payload
     UNION ALL
     SELECT run_id, unnest(['negative_durations', 'orphan_keys']), false, 'no flows, captures or steps'
     FROM facts
@@ -68,8 +71,10 @@ WITH thresholds AS (
     FROM facts
     WHERE bandwidth_mbit IS NULL OR source = 'synthetic'
     UNION ALL
-    SELECT run_id, 'capture_loss', false, 'no TCP flow whose sequence numbers are known, and no counter of a capture'
+    SELECT run_id, 'capture_loss', false,
+           coalesce(u.problem, 'no TCP flow whose sequence numbers are known, and no counter of a capture')
     FROM run_capture_loss()
+    LEFT JOIN unknown_payload AS u USING (run_id)
     WHERE flagged IS NULL
     UNION ALL
     SELECT run_id, 'conservation', false, problem

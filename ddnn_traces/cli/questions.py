@@ -140,6 +140,9 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
         unseen = [run for run in opened.run_ids if run not in seen]
         mixed = opened.query("jobs_of_run").drop_nulls("problem")
         uncaptured = Counter(opened.query("uncaptured_hosts")["run_id"]) if unseen else Counter()
+        unknown_payload = (
+            dict(opened.query("unknown_payload").select("run_id", "problem").iter_rows()) if unseen else {}
+        )
     for run_id, job, rank, confidence, sentence in found.select(
         "run_id", "job", "rank", "confidence", "sentence"
     ).iter_rows():
@@ -152,14 +155,17 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
         click.echo(f"Nothing stands out in {counted(quiet, 'job')}.")
     for run_id, problem in mixed.select("run_id", "problem").iter_rows():
         click.echo(printable(f"{run_id}: {problem}."))
-    partial = [run for run in unseen if uncaptured[run]]
+    partial = [run for run in unseen if uncaptured[run] and run not in unknown_payload]
     if partial:
         names = listed([f"{counted(uncaptured[run], 'host')} of {run}" for run in partial], _MOST_NAMES)
         about = (
             f"In {counted(len(partial), 'run')} no job is seen, and hosts that exchange data have no capture: {names}."
         )
         click.echo(printable(f"{about} Put their captures into the run's folder and ingest again."))
-    if others := [run for run in unseen if not uncaptured[run]]:
+    unknown = [run for run in unseen if run in unknown_payload]
+    for run in unknown:
+        click.echo(printable(f"{run}: no job is seen, for {unknown_payload[run]}."))
+    if others := [run for run in unseen if not uncaptured[run] and run not in unknown_payload]:
         about = f"In {counted(len(others), 'run')} no job is seen ({listed(others, _MOST_NAMES)})"
         click.echo(printable(f"{about}: flows must repeat their bytes in each of five steps."))
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ddnn_traces.errors import REPORT, CaptureError, InternalError, LedgerError, MetadataError, StorageError, UsageError
-from ddnn_traces.ingestors import inputs, relations
+from ddnn_traces.ingestors import inputs, parsed_files, relations
 from ddnn_traces.ingestors.inputs import PacketsRecord, RunRecord
 from ddnn_traces.ingestors.metadata import RunMetadata, bad_rows, read_metadata
 from ddnn_traces.ingestors.options import IngestOptions
@@ -377,7 +377,7 @@ class _Ingest:
         if not any(file.format for file in facts.files):
             self._messages.warn_partial(f"{run_id}: left out, none of its files is a capture that can be read")
             return False
-        about = [*relations.gaps(run_id, facts.files)]
+        about = [*parsed_files.remarks(run_id, facts.files), *relations.gaps(run_id, facts.files)]
         if self._options.run_id is None:
             about += relations.unrelated(plan.run, plan.metadata, facts.files)
         if part := relations.part(plan.run, facts.files):

@@ -17,6 +17,7 @@ import numpy as np
 from ddnn_traces.errors import CaptureError, UsageError
 from ddnn_traces.ingestors import pipeline
 from ddnn_traces.ingestors.options import IngestOptions
+from ddnn_traces.ingestors.parsed_files import is_parsed_file
 from ddnn_traces.ingestors.schedule.tasks import most_whole
 from ddnn_traces.ingestors.sources import RunInput, find_runs
 from ddnn_traces.jobs import available_cpus
@@ -176,7 +177,8 @@ def plan(sources: list[str], out: str, options: IngestOptions, messages: Message
     workers = _workers(options, messages)
     most = most_whole(sum(path.stat().st_size for path in captures), workers, options.hash)
     files = [_file(run, path, options, most) for run in runs for path in run.captures if path != STDIN]
-    largest = max(captures, key=lambda path: path.stat().st_size)
+    measurable = [path for path in captures if not is_parsed_file(path)] or captures
+    largest = max(measurable, key=lambda path: path.stat().st_size)
     reader = "worker" if options.scheduler else "thread"
     return Plan(files, _calibrated(largest, options), workers, is_url(out), reader)
 

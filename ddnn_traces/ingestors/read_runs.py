@@ -215,6 +215,8 @@ def _report(result: ReadResult, name: str, messages: Messages) -> None:
         is_unsupported = "TShark doesn't support" in str(facts.status_detail)
         advice = "try --engine numba" if is_unsupported else "copy it again, or leave it out"
         messages.warn_partial(f"{facts.path}: {facts.status}: {facts.status_detail}; {read}; {advice}")
+    for remark in facts.remarks:
+        messages.warn_partial(f"{facts.path}: {remark}")
     if facts.invalid_times:
         messages.warn(
             f"{facts.path}: an impossible time (before 1970 or after 2262) in {facts.invalid_times:,} of "

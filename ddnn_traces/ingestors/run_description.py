@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddnn_traces.ingestors.metadata import RunMetadata
+from ddnn_traces.ingestors.parsed_files import folder_of
 from ddnn_traces.ingestors.profilers.find import Recorded, read_profilers
 from ddnn_traces.ingestors.sources import RunInput, host_label, host_stem, role_of, run_name
 from ddnn_traces.ingestors.training_logs import TrainingLog, natural_order, read_logs
@@ -142,7 +143,7 @@ def _logs(run: RunInput, messages: Messages) -> list[TrainingLog]:
 def _counters(run: RunInput) -> dict[Path, Counters]:
     captures: dict[Path, list[Path]] = {}
     for path in run.captures:
-        captures.setdefault(path.parent, []).append(path)
+        captures.setdefault(folder_of(path), []).append(path)
     found: dict[Path, Counters] = {}
     for folder in run.log_folders:
         found |= closing_lines(folder, captures.get(folder, []))

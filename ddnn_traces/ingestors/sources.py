@@ -5,6 +5,7 @@ that tcpdump -C continues it in), unless its folder is evidently a run's (run.to
 published scheme) or its name carries a host (worker-2-tcpdump.pcap): then all such files of the folder are one run.
 A folder that a symbolic link leads to counts like any other, but once: under its own name where it is among the
 sources too, and never where it holds the source.
+The files of parsed-files/ (parsed_files.py) stand for captures of their names that are not in the folder above it.
 `-` is standard input, a run named stdin. A source may be a URL that fsspec knows (s3://bucket/campaign): its paths are
 UPaths, which have what is used of a Path here.
 
@@ -24,7 +25,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.ingestors import metadata
+from ddnn_traces.ingestors import metadata, parsed_files
 from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.pcap.capture_facts import STDIN
 from ddnn_traces.pcap.capture_file import looks_like_capture
@@ -66,7 +67,7 @@ class RunInput:
         """Folders with logs: the run's, and those of its hosts."""
         if self.folder is None:
             return ()
-        own = {path.parent for path in self.captures}
+        own = {parsed_files.folder_of(path) for path in self.captures}
         below = {above for path in own for above in (path, *path.parents) if above.is_relative_to(self.folder)}
         return tuple(dict.fromkeys((self.folder, *sorted(below))))
 
@@ -133,6 +134,8 @@ def run_name(capture: Path) -> str:
     """Name of a bare capture's run: the file's name without the endings; standard input's is stdin."""
     if capture == STDIN:
         return "stdin"
+    if parsed_files.is_in_folder(capture):
+        return valid_text(capture.stem)
     return valid_text(_CAPTURE_NAME.sub("", capture.name) or capture.name)
 
 
@@ -352,9 +355,26 @@ def _walk(top: Path, seen: set[Path], found: dict[Path, tuple[Path, ...]], warn:
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         links += [path / name for name in subfolders if (path / name).is_symlink()]
         files = _readable([path / name for name in sorted(names) if not name.startswith(".")], warn)
-        if captures := tuple(filter(_is_capture, files)):
-            found[path] = captures
+        captures = list(filter(_is_capture, files))
+        if parsed_files.FOLDER in subfolders:
+            captures += _parsed(path, captures, warn)
+        if captures:
+            found[path] = tuple(captures)
     return links
+
+
+def _parsed(folder: Path, captures: Iterable[Path], warn: Callable[[str], None]) -> Iterator[Path]:
+    """The parsed files of a run's folder that have no capture there."""
+    there = {run_name(path) for path in captures}
+    for path in parsed_files.files_in(folder):
+        if run_name(path) in there:
+            continue
+        if parsed_files.is_parsed_file(path):
+            yield path
+        else:
+            warn(
+                f"{path}: not read, its first line does not have the columns of parsing_script.py; correct or remove it"
+            )
 
 
 def _folders_below(top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:

@@ -25,6 +25,7 @@ import numpy as np
 
 from ddnn_traces.errors import LogError
 from ddnn_traces.ingestors.launcher_prefixes import Source, ranks_of, without_prefix
+from ddnn_traces.ingestors.parsed_files import files_in
 from ddnn_traces.ingestors.sources import host_label, role_of
 from ddnn_traces.messages import Messages
 from ddnn_traces.pcap.capture_facts import Int64Array
@@ -121,13 +122,14 @@ def read_logs(folder: Path, messages: Messages, host: str | None = None) -> list
     """
     files = sorted(folder.iterdir())
     paths = {path: m["worker"] for path in files if (m := _LOG_NAME.fullmatch(path.name))}
-    first = host or _first_worker(files)
+    named = [*files, *files_in(folder)]
+    first = host or _worker_of(0, named)
     logs: dict[str, TrainingLog] = {}
     for path, worker in paths.items():
         try:
             if worker is None and _has_twin(path, paths, first):
                 continue
-            for log in _read_log(path, worker or host, files, messages):
+            for log in _read_log(path, worker or host, named, messages):
                 logs.setdefault(log.worker, log)
         except LogError as error:
             messages.warn(str(error))
@@ -165,13 +167,9 @@ def rank_of(label: str | None, first: int) -> int | None:
     return number[1] - first if number[0] and first <= number[1] < 2**63 else None
 
 
-def _first_worker(files: Sequence[Path]) -> str:
-    """The first worker by the names of the captures (worker-0 or worker-1, w1); worker-1 where these name none."""
-    return _worker_of(0, files)
-
-
 def _worker_of(rank: int, files: Sequence[Path]) -> str:
-    """The worker of a rank by the names of the captures."""
+    """The worker of a rank by the names of the captures: that of rank 0 is worker-0 or worker-1 (w1), worker-1 where
+    these name none."""
     labels = {label for path in files if (label := host_label(path))}
     first = first_number(labels)
     known = (label for label in labels if rank_of(label, first) == rank)

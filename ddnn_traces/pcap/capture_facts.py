@@ -248,6 +248,7 @@ class CaptureFacts:
         default_factory=dict
     )  # columns of captures; what the capturing program counted
     packets: Path | None = None  # Parquet file with the PACKETS schema; None where not requested or there are none
+    remarks: tuple[str, ...] = ()  # what else is wrong with the file: warnings without its name
     capture_id: str = ""  # name of the file, unique in its run (RunInput.name_of)
 
     def __post_init__(self) -> None:
@@ -294,13 +295,13 @@ class Spill:
 
 
 class CellSpill(Spill):
-    """A Parquet file of cells, mostly in the order of time.
+    """A Parquet file of cells, mostly in the order of time. null: as in Spill, of columns that are not known.
 
     lag: windows by which a cell may follow one of a later window.
     """
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, CELLS)
+    def __init__(self, path: Path, null: int | None = None) -> None:
+        super().__init__(path, CELLS, null)
         self.lag = 0
         self._latest = -(2**63)
 

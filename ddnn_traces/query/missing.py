@@ -41,6 +41,12 @@ _HINTS = {
     "flow_opcodes": ("no RoCEv2 in its traffic", "nothing else has opcodes"),
 }  # fmt: skip
 
+#: Tables of which a run from parsed files has a part: what the packets' headers tell is null, and no messages.
+_BY_PACKETS = frozenset({"flows", "flow_windows", "step_flows", "messages"})
+_PARSED = (
+    "parsed files stand for captures, so payload, retransmissions, losses and messages are not known; ingest the pcaps "
+    "if there are any"
+)
 _MOST_NAMES = 3
 
 
@@ -61,14 +67,15 @@ def lines_of(
 
     gone: files(), which have lines of their own.
     """
-    lines = []
+    parsed = _parsed_runs(connection, place, runs) if _BY_PACKETS & {*wanted} else []
+    lines = [f"{_named(parsed, len(runs))}: {_PARSED}"] if parsed else []
     needed = dict.fromkeys(source for table in wanted for source in (_EXPLAINED_BY.get(table, table), table))
     lacking: dict[str, list[str]] = {}
     for table in needed:
         if table == "runs":
             continue
         filled = _runs_with_rows(connection, place, table)
-        explained = lacking.get(_EXPLAINED_BY.get(table, ""), [])
+        explained = [*lacking.get(_EXPLAINED_BY.get(table, ""), []), *(parsed if table == "messages" else ())]
         lacking[table] = [run for run in runs if run not in filled]
         without_file = {run for run, names in gone.items() if table in map(_table, names)}
         if unexplained := [run for run in lacking[table] if run not in {*explained, *without_file}]:
@@ -103,6 +110,18 @@ def _named(lacking: list[str], runs: int) -> str:
         return f"run {lacking[0]}"
     more = f" and {len(lacking) - _MOST_NAMES} more" if len(lacking) > _MOST_NAMES else ""
     return f"{len(lacking)} of {runs} runs ({', '.join(lacking[:_MOST_NAMES])}{more})"
+
+
+def _parsed_runs(connection: duckdb.DuckDBPyConnection, place: Place, runs: list[str]) -> list[str]:
+    """The runs that have a parsed file (ingestors/parsed_files.py)."""
+    if not (files := place.files["captures"]):
+        return []
+    rows = connection.execute(
+        "SELECT DISTINCT run_id FROM read_parquet($1, union_by_name = true, hive_partitioning = false) "
+        "WHERE format = 'tshark-fields'", [list(files)],
+    ).fetchall()  # fmt: skip
+    found = {run for (run,) in rows}
+    return [run for run in runs if run in found]
 
 
 def _runs_with_rows(connection: duckdb.DuckDBPyConnection, place: Place, table: str) -> set[str]:

@@ -20,7 +20,7 @@ WITH ordered AS (
     -- are not all known, may have less than it sent; RoCEv2's headers are no data
     SELECT run_id, flow_id, payload_bytes - coalesce(retransmitted_bytes, 0) AS flow_bytes,
            protocol = 6 AND missed_bytes = 0 AND payload_bytes > 0 AS is_exact
-    FROM flows WHERE run_id IN (SELECT run_id FROM messages)
+    FROM flows WHERE payload_bytes IS NOT NULL AND run_id IN (SELECT run_id FROM messages)  -- null: of a parsed file
 )
 SELECT run_id, flow_id, flow_bytes, message_bytes, coalesce(overlapped, 0)::BIGINT AS overlapping_messages,
        coalesce(beyond, 0)::BIGINT AS messages_beyond

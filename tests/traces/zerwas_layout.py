@@ -67,7 +67,7 @@ def _log(path: Path) -> str:
 
 
 def _left_by_the_analysis(folder: Path) -> None:
-    """Files that are no captures and no logs, which ingest has to pass by."""
+    """Files that are no captures and no logs, which ingest has to pass by: the captures are there."""
     folder.mkdir()
     header = "frame.time\tip.src\tip.dst\ttcp.srcport\ttcp.dstport\tframe.interface_name\tframe.len\n"
     (folder / "worker-0-tcpdump.csv").write_text(header)

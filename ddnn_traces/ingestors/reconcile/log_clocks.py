@@ -127,6 +127,8 @@ def _cells(file: CaptureFacts) -> Iterator[tuple[Int64Array, Int64Array, Int64Ar
         return
     with pq.ParquetFile(file.cells) as cells:
         for batch in cells.iter_batches(columns=["flow", "window", "payload_bytes"]):
+            if batch.column("payload_bytes").null_count:  # of a parsed file: what is data is not known
+                return
             flow, window, payload = (batch.column(name).to_numpy() for name in ("flow", "window", "payload_bytes"))
             yield flow.astype(np.int64), window, payload
 

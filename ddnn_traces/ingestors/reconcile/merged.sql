@@ -5,7 +5,8 @@
 CREATE TEMP TABLE merged AS
 WITH summed AS (
     SELECT src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id, roce_dest_qp, connection,
-           min(COLUMNS($least)), max(COLUMNS($most)), sum(COLUMNS($sums))::BIGINT,
+           min(COLUMNS($least)), max(COLUMNS($most)), -- a parsed file does not tell most: with it the sum is not known
+           CASE WHEN count(COLUMNS($sums)) = count(*) THEN sum(COLUMNS($sums)) END::BIGINT,
            arg_min(COLUMNS($first), (file_order, flow)),  -- of those that are not null
            CASE WHEN bool_and(missed_bytes IS NOT NULL)
                 THEN sum(missed_bytes + greatest(coalesce(ahead, 0), 0)

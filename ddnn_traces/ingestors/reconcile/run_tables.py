@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ddnn_traces.ingestors import parsed_files
 from ddnn_traces.ingestors.reconcile.described import DescribedTables, connect, rows_of, running
 from ddnn_traces.ingestors.reconcile.host_clocks import host_offsets
 from ddnn_traces.ingestors.reconcile.log_clocks import LogClock
@@ -157,23 +158,30 @@ class RunTables(DescribedTables):
 
     # --- inputs of the tables
 
-    def _missed_by_file(self) -> list[dict[str, int]]:
+    def _missed_by_file(self) -> list[Mapping[str, int | None]]:
         """For each file the columns of captures that are sums over its TCP flows."""
         names = ("missed_bytes", "unacknowledged_missed_bytes", "followed_bytes")
         sums = self._con.execute(
             "SELECT file, sum(missed_bytes), sum(unacknowledged_missed_bytes), "
             "sum(different_bytes) FILTER (missed_bytes IS NOT NULL) FROM missed GROUP BY file"
         ).fetchall()
-        found = {file: dict(zip(names, map(int, values), strict=True)) for file, *values in sums if None not in values}
-        return [found.get(number, dict.fromkeys(names, 0)) for number in range(len(self._run.files))]
+        found: dict[int, Mapping[str, int | None]] = {
+            file: dict(zip(names, map(int, values), strict=True)) for file, *values in sums if None not in values
+        }
+        unknown: dict[str, int | None] = dict.fromkeys(names)
+        nothing: dict[str, int | None] = dict.fromkeys(names, 0)
+        return [
+            unknown if file.engine == parsed_files.ENGINE else found.get(number, nothing)
+            for number, file in enumerate(self._run.files)
+        ]
 
-    def _rows_of_captures(self, missed_by_file: Sequence[dict[str, int]]) -> list[dict[str, Any]]:
+    def _rows_of_captures(self, missed_by_file: Sequence[Mapping[str, int | None]]) -> list[dict[str, Any]]:
         names = [column.name for column in schema.table("captures").columns if column.name != "run_id"]
         rows = []
         for file, vantage, offset, missed in zip(
             self._run.files, self._vantages, self._offsets, missed_by_file, strict=True
         ):
-            row = {name: getattr(file, name, None) for name in names} | missed | file.counters | file.digests
+            row = {name: getattr(file, name, None) for name in names} | {**missed} | file.counters | file.digests
             row |= {"vantage_ip": vantage, "version": self._run.version}
             if offset:
                 row |= {"clock_offset_ns": offset.offset_ns, "clock_offset_uncertainty_ns": offset.uncertainty_ns}
@@ -228,13 +236,21 @@ class RunTables(DescribedTables):
             for file, ids in zip(run.files, flow_ids, strict=True)
             if file.cells is not None
         ]
+        unknown = self._flows_without_payload()
         for window, flow_id, *sums in merge_windows(cells):
             size = len(window)
             run_ids = pa.repeat(pa.scalar(self.run_id), size)
             window_ns = pa.repeat(pa.scalar(run.window_ns), size)
             noted = sums[4:] or [np.zeros(size, np.int64)] * (_NOTED_COLUMNS - _COLUMNS)
-            values = [run_ids, window * run.window_ns, window_ns, flow_id, *sums[:4], *noted]
-            yield pa.RecordBatch.from_arrays([pa.array(column) for column in values], schema=arrow)
+            mask = np.isin(flow_id, unknown) if len(unknown) else None
+            known = [window * run.window_ns, window_ns, flow_id, *sums[:2]]
+            values = [run_ids, *map(pa.array, known), *(pa.array(column, mask=mask) for column in (*sums[2:4], *noted))]
+            yield pa.RecordBatch.from_arrays(values, schema=arrow)
+
+    def _flows_without_payload(self) -> Int64Array:
+        """The flows whose payload is not known: those of parsed files."""
+        found = self._con.execute("SELECT flow_id FROM run_flows WHERE payload_bytes IS NULL").fetchnumpy()
+        return np.asarray(found["flow_id"], np.int64)
 
     def _windows_by_sorting(self) -> Iterable[pa.RecordBatch]:
         """The same where time stamps are far out of order: DuckDB sorts beyond memory."""
@@ -429,7 +445,7 @@ class CellFile:
         for group in range(pq.read_metadata(self.path).num_row_groups):
             with pq.ParquetFile(self.path) as file:  # closed between blocks: those of all captures are read by turns
                 table = file.read_row_group(group, columns=[*columns, "step"], use_threads=False)
-            block = np.stack([table[name].to_numpy().astype(np.int64) for name in columns])
+            block = np.stack([_numbers(table[name]) for name in columns])
             self.reached = max(self.reached, int(block[0].max()) - self.lag)
             block[1] = self.flow_ids[block[1]]
             step = table["step"].to_numpy()
@@ -437,6 +453,12 @@ class CellFile:
                 block = _with_notes(block, step)
             yield _chosen(block, block[1] >= 0)
         self.reached = 2**63 - 1
+
+
+def _numbers(column: pa.ChunkedArray) -> Int64Array:
+    """A column as int64, 0 where it is null: the flow tells which rows are."""
+    values: Int64Array = (column.fill_null(0) if column.null_count else column).to_numpy().astype(np.int64)
+    return values
 
 
 def merge_windows(files: Sequence[CellFile]) -> Iterator[Int64Array]:

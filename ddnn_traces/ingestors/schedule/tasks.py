@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from ddnn_traces.ingestors import parsed_files
 from ddnn_traces.ingestors.flow_filter import apply_filter, parse
 from ddnn_traces.pcap.capture_facts import CaptureFacts, Progress, ReadOptions, ignore_progress
 from ddnn_traces.pcap.engines import ENGINES
@@ -81,7 +82,8 @@ def read(task: ReadTask, progress: Progress = ignore_progress) -> ReadResult:
     begin = time.monotonic()
     try:
         with errors(task.path):
-            facts = ENGINES[task.engine].read_capture(task.path, replace(task.options, progress=progress))
+            reader = parsed_files if parsed_files.is_parsed_file(task.path) else ENGINES[task.engine]
+            facts = reader.read_capture(task.path, replace(task.options, progress=progress))
     except OSError as error:
         if error.errno in NO_SPACE:
             raise
