@@ -108,8 +108,8 @@ def remarks(run_id: str, files: Sequence[CaptureFacts]) -> Iterator[str]:
     number = sum(file.engine == ENGINE for file in files)
     if number:
         yield (
-            f"{run_id}: {number} of {counted(len(files), 'capture')} are parsed files, which tell packets and bytes of "
-            "TCP over IPv4, not payload, retransmissions or losses; ingest the pcaps where there are any"
+            f"{run_id}: parsed files stand for {number} of {counted(len(files), 'capture')}: they tell packets and "
+            "bytes of TCP over IPv4, not payload, retransmissions or losses; ingest the pcaps if there are any"
         )
 
 

@@ -286,7 +286,7 @@ def test_tables_are_those_of_the_captures(tmp_path: Path, sample: Path, zone: st
     for path in folder.glob("*.pcap"):
         path.unlink()
     parsed, warnings = ingest(folder, tmp_path / "parsed")
-    assert any("2 of 2 captures are parsed files" in warning for warning in warnings)
+    assert any("parsed files stand for 2 of 2 captures" in warning for warning in warnings)
     for query in (
         "SELECT flow_id, src_ip, dst_ip, protocol, src_port, dst_port, connection, packets, wire_bytes, first_seen_ns, "
         "last_seen_ns, reverse_flow_id FROM flows ORDER BY ALL",
@@ -358,7 +358,7 @@ def test_only_the_missing_captures_are_from_parsed_files(tmp_path: Path, sample:
             ("unknown", "the payload of some flows is not known: parsed files stand for captures")
         ]
         assert any("parsed files stand for captures" in text for text in dataset.missing("total_volume"))
-    assert any("1 of 2 captures are parsed files" in warning for warning in warnings)
+    assert any("parsed files stand for 1 of 2 captures" in warning for warning in warnings)
 
 
 def test_a_file_with_other_columns_is_named(tmp_path: Path) -> None:
