@@ -1,7 +1,7 @@
 -- question: How much payload does each host receive from each other one in the first steps of its own log?
 -- subject: volume
 -- row: a run with a log, a directed pair of hosts and a step
--- inputs: flows, flow_windows, steps, hosts, training_spans
+-- inputs: flows, flow_windows, steps, hosts, training_spans, unknown_payload
 -- column: run_id
 -- column: src_ip
 -- column: dst_ip
@@ -54,7 +54,7 @@ WITH thresholds AS (
 ), pair_steps AS (
     SELECT DISTINCT run_id, src_ip, dst_ip, step
     FROM flow_steps
-    WHERE run_id IN (SELECT DISTINCT run_id FROM early_windows)
+    WHERE run_id IN (SELECT DISTINCT run_id FROM early_windows) AND run_id NOT IN (SELECT run_id FROM unknown_payload)
 )
 SELECT run_id, src_ip, dst_ip, step, coalesce(payload_bytes, 0)::BIGINT AS payload_bytes
 FROM pair_steps

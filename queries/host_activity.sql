@@ -1,7 +1,7 @@
 -- question: In which base windows does each host send or receive data?
 -- subject: throughput
 -- row: a run, a host and a stretch of 60 base windows in which it sent or received payload
--- inputs: flows, flow_windows
+-- inputs: flows, flow_windows, unknown_payload
 -- param: least_gbit_per_s DOUBLE = NULL; a flow's window with less payload is no communication, Gbit/s; NULL: a hundredth of the fastest one of the host's flows
 -- column: run_id
 -- column: host_ip; address of the host
@@ -18,7 +18,7 @@ WITH thresholds AS (
 ), fastest AS (
     SELECT run_id, flow_id, any_value(window_ns) AS window_ns, max(payload_bytes) AS fastest
     FROM flow_windows
-    WHERE payload_bytes > 0
+    WHERE payload_bytes > 0 AND run_id NOT IN (SELECT run_id FROM unknown_payload)
     GROUP BY run_id, flow_id
 ), ends AS MATERIALIZED (
     SELECT run_id, flow_id, src_ip AS host_ip, window_ns, fastest, true AS is_sender

@@ -1,7 +1,7 @@
 -- question: What does a replay of a run need: the time of a step, its computation, and the conditions of the network?
 -- subject: steps
 -- row: a run
--- inputs: runs, step_time_rows, program_events, topology, step_volume, flows, flow_windows
+-- inputs: runs, step_time_rows, program_events, topology, step_volume, flows, flow_windows, unknown_payload
 -- param: skip_steps BIGINT = 1; first steps of each run that are left out, as in step_time_rows
 -- column: run_id from runs
 -- column: job; framework, backend, topology, model, batch size and workers: runs of a job differ in their network only
@@ -80,10 +80,12 @@ SELECT run_id, concat_ws(' ', framework_backend, topology, model, batch_size, wo
        step_payload_bytes, bandwidth_mbit, measured_mbit, delay_ms, loss_pct, congestion_control, burst_bytes, steps, step_ms, compute_ms,
        nullif(concat_ws('; ',
            CASE WHEN is_interrupted THEN 'a process was killed or restarted' END,
+           u.problem,
            CASE WHEN steps = 0 THEN 'no logged step but the first: ingest it with a train_history.log in its folder' END,
            'not declared in its run.toml or runs.csv: ' || nullif(concat_ws(', ',
                CASE WHEN model_bytes IS NULL AND step_payload_bytes IS NULL THEN 'model_bytes' END,
                CASE WHEN workers IS NULL THEN 'workers' END,
                CASE WHEN topology IS NULL OR topology = 'unknown' THEN 'topology (the traffic does not show it)' END), '')), '') AS problem
 FROM facts
+LEFT JOIN unknown_payload AS u USING (run_id)
 ORDER BY run_id

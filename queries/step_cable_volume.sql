@@ -13,7 +13,8 @@ WITH added AS (
     SELECT run_id, flow_id, (cable_bytes_estimate - wire_bytes) / greatest(payload_bytes, 1) AS per_payload_byte
     FROM flows
 )
-SELECT run_id, step, sum(wire_bytes)::BIGINT AS wire_bytes, sum(payload_bytes)::BIGINT AS payload_bytes,
+SELECT run_id, step, sum(wire_bytes)::BIGINT AS wire_bytes,
+       CASE WHEN count(payload_bytes) = count(*) THEN sum(payload_bytes) END::BIGINT AS payload_bytes,
        CASE WHEN count(*) = count(per_payload_byte)
             THEN round(sum(wire_bytes + payload_bytes * per_payload_byte))::BIGINT END AS cable_bytes
 FROM step_flows

@@ -9,7 +9,8 @@
 -- column: wire_bytes bytes; original lengths of the pair's frames in the step
 -- column: payload_bytes bytes; payload of these frames
 -- The steps of a flow are those of the worker at whose host it was captured, as in step_flows.
-SELECT run_id, step, src_ip, dst_ip, sum(s.wire_bytes)::BIGINT AS wire_bytes, sum(s.payload_bytes)::BIGINT AS payload_bytes
+SELECT run_id, step, src_ip, dst_ip, sum(s.wire_bytes)::BIGINT AS wire_bytes,
+       CASE WHEN count(s.payload_bytes) = count(*) THEN sum(s.payload_bytes) END::BIGINT AS payload_bytes
 FROM step_flows AS s
 JOIN flows USING (run_id, flow_id)
 WHERE position = 'during'

@@ -122,9 +122,13 @@ class Replay:
 def load(dataset: Dataset, options: ReplayOptions) -> Replay:
     """The transfers of a dataset opened for a single run.
 
-    Raises UsageError where the dataset has several runs, or no transfer is selected.
+    Raises UsageError where the dataset has several runs, no transfer is selected, or some are not known.
     """
     run, parameters = dataset.only_run, options.parameters()
+    for problem in dataset.query("unknown_payload")["problem"]:
+        raise UsageError(
+            f"run {run}: {problem}, so its transfers cannot be replayed; ingest the pcaps if there are any"
+        )
     nodes = nodes_of(dataset)
     every = dataset.query("step_transfers", **parameters)
     needs = dataset.query("transfer_dependencies", **parameters)

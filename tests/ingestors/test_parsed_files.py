@@ -14,6 +14,7 @@ import pytest
 
 import ddnn_traces
 from ddnn_traces.errors import UsageError
+from ddnn_traces.export import simulators
 from ddnn_traces.ingestors import parsed_files, pipeline
 from ddnn_traces.messages import Messages
 from ddnn_traces.pcap import capture_file
@@ -358,6 +359,9 @@ def test_only_the_missing_captures_are_from_parsed_files(tmp_path: Path, sample:
             ("unknown", "the payload of some flows is not known: parsed files stand for captures")
         ]
         assert any("parsed files stand for captures" in text for text in dataset.missing("total_volume"))
+        assert dataset.query("jobs").is_empty()
+        with pytest.raises(UsageError, match="parsed files stand for captures, so its transfers cannot be replayed"):
+            simulators.load(dataset, simulators.ReplayOptions())
     assert any("parsed files stand for 1 of 2 captures" in warning for warning in warnings)
 
 
