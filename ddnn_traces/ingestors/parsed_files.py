@@ -87,7 +87,7 @@ def files_in(folder: Path) -> list[Path]:
 
 def is_parsed_file(path: Path) -> bool:
     """Whether a file is a parsed one by its name and its first line."""
-    if path.suffix != ".csv":
+    if path.suffix != ".csv" or not path.is_file():  # a pipe would be waited for
         return False
     try:
         with BufferedReader(opened(path, _HEADER_BYTES), _HEADER_BYTES) as file:
