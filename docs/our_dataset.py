@@ -21,6 +21,7 @@ import polars as pl
 
 import ddnn_traces
 from ddnn_traces.regression import documents
+from ddnn_traces.release import claims
 from ddnn_traces.report.charts import style
 from ddnn_traces.report.page import CHAPTERS
 from ddnn_traces.report.section import Results, Section
@@ -30,6 +31,7 @@ PAGE, FIGURES = HERE / "our_dataset.md", HERE / "our_dataset"
 CAPTURES, RELEASE = HERE.parent / "data/captures", HERE.parent / "data/dataset"
 SPLITS = HERE.parent / "data/dataset_splits.toml"
 ABOUT = HERE.parent / "data/dataset_release.toml"
+CLAIMS = HERE.parent / "data/dataset_claims.csv"
 
 #: The sections of the report that the page has, from the runs of a block.
 SECTIONS = {
@@ -106,8 +108,15 @@ def drawn() -> dict[Path, str]:
     synchronous = [run for run in regression if "-gossip-" not in run]
     found = our_findings.rows(RELEASE, blocks | {"regression": regression, "synchronous": synchronous})
     columns = ["paper", "finding there", "here", "verdict", "what differs, or is needed"]
-    parts["findings"] = table(pl.DataFrame(found, schema=columns, orient="row"))
+    claimed = [claims_of(name) for name in our_findings.measures()]
+    parts["findings"] = table(pl.DataFrame(found, schema=columns, orient="row").with_columns(claims=pl.Series(claimed)))
     return files | {PAGE: filled(PAGE.read_text(encoding="utf-8"), parts)}
+
+
+def claims_of(measure: str) -> str:
+    """The claims of a finding, by the word that stands in their column `source`."""
+    known = [one for one in claims.read(CLAIMS) if one.source.endswith(f": {measure}")]
+    return f"{measure} ({len(known)})" if known else "none"
 
 
 def make_release(check: bool) -> None:
@@ -125,7 +134,7 @@ def make_release(check: bool) -> None:
         key.write_text(hashlib.sha256(b"data/dataset").hexdigest())
         ddnn_traces.publish(
             Path(folder) / "dataset", made, about=ABOUT, splits=splits, profile="open", addresses="kept",
-            times="kept", key=key,
+            times="kept", key=key, claims=CLAIMS,
         )  # fmt: skip
         differing = differing_files(made, RELEASE)
         print(f"{RELEASE}: {'other files: ' + ', '.join(differing) if differing else 'unchanged'}")

@@ -73,6 +73,11 @@ def rows(release: Path, blocks: Mapping[str, Sequence[str]]) -> list[tuple[str, 
     ]  # fmt: skip
 
 
+def measures() -> list[str]:
+    """The name of each finding's measure, in the order of rows()."""
+    return [entry.measure.__name__ for entry in FINDINGS]
+
+
 #: Sections of cheng whose numbers are of conditions of the links.
 CONDITIONS = {"cheng 4.1", "cheng 4.2", "cheng 4.3", "cheng 5"}
 

@@ -17,6 +17,7 @@ import polars as pl
 import pytest
 
 import ddnn_traces
+from ddnn_traces.release import claims
 from ddnn_traces.testbed import matrix
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -104,6 +105,19 @@ def test_captures_give_the_release_again_and_the_release_the_page() -> None:
     script = REPOSITORY / "docs" / "our_dataset.py"
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_each_claim_is_of_a_finding(findings: Any) -> None:
+    known = claims.read(DATA / "dataset_claims.csv")
+    assert {one.source.rpartition(": ")[2] for one in known} <= set(findings.measures())
+    cheap = [one for one in known if "run_step_volume" in one.command]
+    assert [one.verdict for one in claims.evaluate(RELEASE, cheap)] == [claims.HOLDS] * 6
+
+
+@pytest.mark.long
+def test_each_claim_holds() -> None:
+    found = claims.evaluate(RELEASE, claims.read(DATA / "dataset_claims.csv"))
+    assert [str(one) for one in found if one.verdict != claims.HOLDS] == []
 
 
 @pytest.mark.parametrize(
