@@ -143,6 +143,8 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
         unknown_payload = (
             dict(opened.query("unknown_payload").select("run_id", "problem").iter_rows()) if unseen else {}
         )
+        others = [run for run in unseen if not uncaptured[run] and run not in unknown_payload]
+        steps = set(opened.query("inferred_steps").filter(structured=True)["run_id"]) if others else set()
     for run_id, job, rank, confidence, sentence in found.select(
         "run_id", "job", "rank", "confidence", "sentence"
     ).iter_rows():
@@ -165,9 +167,13 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
     unknown = [run for run in unseen if run in unknown_payload]
     for run in unknown:
         click.echo(printable(f"{run}: no job is seen, for {unknown_payload[run]}."))
-    if others := [run for run in unseen if not uncaptured[run] and run not in unknown_payload]:
+    if others:
         about = f"In {counted(len(others), 'run')} no job is seen ({listed(others, _MOST_NAMES)})"
         click.echo(printable(f"{about}: flows must repeat their bytes in each of five steps."))
+    if stepped := [run for run in others if run in steps]:
+        about = f"The traffic shows steps there in {counted(len(stepped), 'run')} ({listed(stepped, _MOST_NAMES)})"
+        remedy = "no pause tells a step from its parts, as a ring's rounds: see queries inferred_steps and topology."
+        click.echo(printable(f"{about}, but {remedy}"))
 
 
 @click.command(short_help="Run your own SQL; without a statement, open a shell")

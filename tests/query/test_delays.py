@@ -310,6 +310,18 @@ def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Pa
     ]
 
 
+def test_diagnose_names_runs_with_steps_and_without_a_job(command: RunCommand, tmp_path: Path) -> None:
+    case = Path(__file__).parents[1] / "queries" / "inferred_steps" / "four_steps"
+    tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}
+    with write_dataset(tmp_path / "dataset", tables) as opened:
+        runs = set(opened.query("inferred_steps").filter(structured=True)["run_id"])
+    said = command("diagnose", "dataset").stdout.decode().splitlines()
+    assert said[-1] == (
+        f"The traffic shows steps there in 1 run ({runs.pop()}), but no pause tells a step from its parts, as a ring's "
+        "rounds: see queries inferred_steps and topology."
+    )
+
+
 def test_findings_by_chance_are_listed_and_no_headline(tmp_path: Path) -> None:
     case = Path(__file__).parents[1] / "queries" / "verdicts" / "by_chance"
     tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}
