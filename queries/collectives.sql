@@ -1,7 +1,7 @@
 -- question: Which collectives make up a step of each training job, in which order, between which hosts, of how many bytes?
 -- subject: collectives
 -- row: a run, a job and a collective of a step; each ring or tree that runs at once with others is one
--- inputs: jobs, inferred_jobs, collective_transfers
+-- inputs: job_periods, inferred_jobs, collective_transfers
 -- answer: job, position, kind, tensor_bytes, confidence
 -- column: run_id from inferred_jobs
 -- column: job from inferred_jobs
@@ -56,12 +56,12 @@ WITH found AS (
     FROM found
 )
 SELECT run_id, job, "position", communicator, kind, kind_or, evidence, tensor_bytes,
-       least(1, seen_steps / jobs.steps) * steady_share * right_share * seen_share ** seen_power AS confidence, algorithm, channel,
+       least(1, seen_steps / job_periods.steps) * steady_share * right_share * seen_share ** seen_power AS confidence, algorithm, channel,
        array_to_string(found.hosts, ',') AS hosts, seen_steps AS steps, start_ms, end_ms
 FROM classed AS found
 JOIN told_by USING (class)
 JOIN groups USING (run_id, job)
 JOIN usual USING (run_id, job, "position")
-JOIN jobs USING (run_id, job)
+JOIN job_periods USING (run_id, job)
 WHERE groups.members = list_sort(found.hosts)
 ORDER BY run_id, job, "position"

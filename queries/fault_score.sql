@@ -1,7 +1,7 @@
 -- question: Does the costliest finding of each run name the host and the kind of the fault that was made on purpose?
 -- subject: delays
 -- row: a run whose fault is declared, or declared to be none
--- inputs: runs, hosts, jobs, verdicts, collective_entries, edge_times
+-- inputs: runs, hosts, job_periods, verdicts, collective_entries, edge_times
 -- answer: fault_kind, found_kind, is_place_right
 -- column: run_id from runs
 -- column: fault_kind from runs
@@ -43,7 +43,7 @@ WITH named AS (
     GROUP BY e.run_id
 ), counted AS (
     SELECT run_id, count(*) AS jobs
-    FROM jobs
+    FROM job_periods
     GROUP BY run_id
 ), compared AS (
     SELECT r.run_id, fault_kind, fault_host, fault_strength, coalesce(c.jobs, 0) AS jobs, f.kind AS found_kind, f.host AS found_host,

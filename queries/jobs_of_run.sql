@@ -1,9 +1,9 @@
 -- question: Do the captures of a run hold more than one training job?
 -- subject: runs
 -- row: a run in which a job is seen
--- inputs: jobs, events
+-- inputs: job_periods, events
 -- optional: events
--- column: run_id from jobs
+-- column: run_id from job_periods
 -- column: jobs jobs; training jobs that the traffic shows
 -- column: shared_hosts hosts; hosts of more than one of them
 -- column: is_interrupted; whether a process or host was killed or restarted on purpose: a job that follows may be the same training
@@ -11,7 +11,7 @@
 -- Topology, totals, steps of the log and fits of a run are of all its jobs together.
 WITH members AS (
     SELECT run_id, host_ip, count(*) AS jobs
-    FROM (SELECT run_id, job, unnest(string_split(hosts, ',')) AS host_ip FROM jobs)
+    FROM (SELECT run_id, job, unnest(string_split(hosts, ',')) AS host_ip FROM job_periods)
     GROUP BY run_id, host_ip
 ), shared AS (
     SELECT run_id, count(*) FILTER (jobs > 1) AS shared_hosts
@@ -28,7 +28,7 @@ SELECT run_id, count(*) AS jobs, any_value(shared_hosts) AS shared_hosts, coales
                         || 'folder of its own, or choose {} of one (ingest --filter)', count(*),
                         CASE WHEN any_value(shared_hosts) > 0 THEN 'the ports' ELSE 'the hosts' END)
        END AS problem
-FROM jobs
+FROM job_periods
 JOIN shared USING (run_id)
 LEFT JOIN interrupted USING (run_id)
 GROUP BY run_id

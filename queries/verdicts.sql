@@ -1,11 +1,11 @@
 -- question: Which host or link makes each training job slow, and what does it cost?
 -- subject: delays
 -- row: a run, a job and a finding, the costliest first, behind it those that chance may explain; a job that nothing delays has none
--- inputs: hosts, jobs, collective_transfers, collective_entries, edge_times, edge_causes, edge_marks, stragglers, worker_hosts
+-- inputs: hosts, job_periods, collective_transfers, collective_entries, edge_times, edge_causes, edge_marks, stragglers, worker_hosts
 -- optional: stragglers
 -- answer: rank, sentence
--- column: run_id from jobs
--- column: job from jobs
+-- column: run_id from job_periods
+-- column: job from job_periods
 -- column: rank; 1 is the costliest of the job; those that are not established come last
 -- column: kind; slow_host, loss, or what a link loses most by: slow_link, delay (a longer way), receiver (its window), background (other traffic), congestion (other traffic of several senders to one host at once, or ECN marks)
 -- column: host_ip; address of the host, or of the link's sender; null where the loss is on most links
@@ -53,7 +53,7 @@ WITH thresholds AS (
     FROM collective_entries AS e
     JOIN degrees USING (run_id, job, "position", host_ip)
     JOIN longer USING (run_id, job, step)
-    JOIN jobs USING (run_id, job)
+    JOIN job_periods USING (run_id, job)
     WHERE step > 0 AND own_ms IS NOT NULL AND NOT is_waiting AND len(string_split(hosts, ',')) > 2
 ), siblings AS (
     SELECT *, list(own_ms) OVER equals AS others_ms, max(entry_ns) OVER others AS before_ns
@@ -146,7 +146,7 @@ WITH thresholds AS (
     GROUP BY run_id, host_ip
 ), costliest_logged AS (
     SELECT run_id, job, arg_max(host_ip, last_ms) AS logged_ip
-    FROM jobs
+    FROM job_periods
     JOIN logged USING (run_id)
     WHERE list_contains(string_split(hosts, ','), host_ip)
     GROUP BY run_id, job
