@@ -15,7 +15,7 @@
 WITH in_steps AS (
     SELECT run_id, src_ip, dst_ip, step, payload_bytes::DOUBLE AS bytes
     FROM step_pairs
-    WHERE payload_bytes > 0
+    WHERE payload_bytes > 0 AND src_ip <> dst_ip
 ), step_numbers AS (
     SELECT run_id, count(DISTINCT step) AS step_count
     FROM in_steps
@@ -27,6 +27,7 @@ WITH in_steps AS (
 ), payload AS (
     SELECT run_id, src_ip, dst_ip, any_value(by_steps) AS by_steps, sum(training_payload_bytes)::BIGINT AS payload_bytes
     FROM gradient_payload
+    WHERE src_ip <> dst_ip  -- a host that talks to itself is no pair
     GROUP BY run_id, src_ip, dst_ip
     HAVING sum(training_payload_bytes) > 0
 )

@@ -24,7 +24,7 @@ _MESSAGES = """
 SELECT flow_id, src_ip, dst_ip, first_ns, first_ns + duration_ns AS last_ns, stream_offset, bytes,
        bytes > 64 AND end_source <> 'next_message' AS is_end
 FROM messages JOIN flows USING (run_id, flow_id)
-WHERE run_id = $1 AND run_id NOT IN (SELECT run_id FROM captures WHERE format = 'tshark-fields')
+WHERE run_id = $1 AND src_ip <> dst_ip AND run_id NOT IN (SELECT run_id FROM captures WHERE format = 'tshark-fields')
 ORDER BY flow_id, message
 """
 

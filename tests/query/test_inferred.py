@@ -211,3 +211,10 @@ def test_two_jobs_have_no_common_topology(jobs: Dataset) -> None:
 def test_a_job_that_there_is_not_is_named(jobs: Dataset, name: str, params: dict[str, object], said: str) -> None:
     with pytest.raises(QueryError, match=said):
         jobs.query(name, **params)
+
+
+def test_a_host_that_talks_to_itself_has_no_job(tmp_path: Path, cache: Path) -> None:
+    tables_of_run = rows(["a"])
+    tables_of_run["flows"] = tables_of_run["flows"].with_columns(dst_ip=pl.col("src_ip"))
+    with write_dataset(tmp_path / "alone", tables_of_run) as opened:
+        assert opened.query("jobs").is_empty()
