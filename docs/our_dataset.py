@@ -18,6 +18,7 @@ from pathlib import Path
 
 import our_findings
 import polars as pl
+from scipy.stats.contingency import association
 
 import ddnn_traces
 from ddnn_traces.regression import documents
@@ -44,6 +45,13 @@ SECTIONS = {
         "positions", "iteration-packets", "iteration-durations", "iteration-flow-sizes", "flow-classes",
         "flow-and-model",
     ),
+}  # fmt: skip
+
+
+#: Factors of the regression's runs, and the term of each in its formula.
+FACTORS = {
+    "model": "model_bytes", "framework_backend": "C(framework_backend)", "batch_size": "C(batch_size)",
+    "topology": "C(topology)",
 }  # fmt: skip
 
 
@@ -104,13 +112,33 @@ def drawn() -> dict[Path, str]:
         parts["faults"] = table(dataset.query("fault_recovery"))
     regression = for_regression(blocks["frameworks"])
     with ddnn_traces.open(RELEASE, runs=regression) as dataset:
-        parts["regression"] = f"```text\n{documents.text(ddnn_traces.regress(dataset, preset='paper'))}\n```"
+        fitted = ddnn_traces.regress(dataset, preset="paper")
+        parts["regression"] = f"```text\n{documents.text(fitted)}\n```"
+        parts["confounders"] = table(confounders(dataset.query("run_step_volume"), fitted))
     synchronous = [run for run in regression if "-gossip-" not in run]
     found = our_findings.rows(RELEASE, blocks | {"regression": regression, "synchronous": synchronous})
     columns = ["paper", "finding there", "here", "verdict", "what differs, or is needed"]
     claimed = [claims_of(name) for name in our_findings.measures()]
     parts["findings"] = table(pl.DataFrame(found, schema=columns, orient="row").with_columns(claims=pl.Series(claimed)))
     return files | {PAGE: filled(PAGE.read_text(encoding="utf-8"), parts)}
+
+
+def confounders(runs: pl.DataFrame, fitted: ddnn_traces.Regression) -> pl.DataFrame:
+    """How far the factors of the regression's runs go together: Cramer's V of each two, and the inflation of each.
+
+    V (Cramer 1946) is 0 where two are independent and 1 where one tells the other. GVIF^(1/(2 df)) (Fox and Monette
+    1992) is how many times wider a term's intervals are than if it were unrelated to the others; null where others
+    span a part of it.
+    """
+    inflation = {test.term: test.gvif_per_df for test in fitted.tests}
+    rows = []
+    for factor, term in FACTORS.items():
+        shared = {}
+        for other in FACTORS:
+            counts = runs.pivot(other, index=factor, values="run_id", aggregate_function="len")
+            shared[other] = float(association(counts.drop(factor).fill_null(0).to_numpy(), method="cramer"))
+        rows.append({"factor": factor, "levels": runs[factor].n_unique(), **shared, "gvif_per_df": inflation[term]})
+    return pl.DataFrame(rows)
 
 
 def claims_of(measure: str) -> str:
