@@ -41,7 +41,14 @@ _MOST_NAMES = 3  # captures in a message
 def runs(dataset: str | Path, runs: tuple[str, ...], output: RowsOutput) -> None:
     """List the runs with their metadata and volume."""
     with open_dataset(dataset, runs) as opened:
-        output.emit(opened.query_arrow("run_overview", {}))
+        rows = opened.query_arrow("run_overview", {})
+    output.emit(rows)
+    undeclared = rows["topology"].null_count if rows.num_rows else 0
+    if undeclared:
+        say(
+            f"note: no topology is declared for {undeclared} of {counted(rows.num_rows, 'run')} (in run.toml or the folder's "
+            "name); query topology infers it from the traffic"
+        )
 
 
 @click.command(short_help="Print the meaning and unit of every table and column")

@@ -157,3 +157,11 @@ def test_every_table_that_may_be_empty_has_a_hint(tmp_path: Path) -> None:
         assert re.fullmatch(r"run x: no .* \(table \w+ is empty\); .+", line), table
     assert "--packets" in reported["packets"][0]
     assert reported["step_flows"] == reported["steps"] == [f"run x: {NO_LOG}"]
+
+
+def test_runs_says_where_a_topology_is_inferred(command: RunCommand, tmp_path: Path) -> None:
+    write_captures(tmp_path / "run", {"a.pcap": ring(A, B)})
+    ddnn_traces.ingest(tmp_path / "run", tmp_path / "dataset").close()
+    (line,) = lines(command("runs", "dataset").stderr)
+    assert line.startswith("note: no topology is declared for 1 of 1 run")
+    assert lines(command("runs", "dataset", "--quiet").stderr) == []
