@@ -45,9 +45,10 @@ def runs(dataset: str | Path, runs: tuple[str, ...], output: RowsOutput) -> None
     output.emit(rows)
     undeclared = rows["topology"].null_count if rows.num_rows else 0
     if undeclared:
+        of_runs = f"{undeclared} of {counted(rows.num_rows, 'run')}"
         say(
-            f"note: no topology is declared for {undeclared} of {counted(rows.num_rows, 'run')} (in run.toml or the folder's "
-            "name); query topology infers it from the traffic"
+            f"note: no topology is declared for {of_runs} (in run.toml or the folder's name); query topology infers it "
+            "from the traffic"
         )
 
 
