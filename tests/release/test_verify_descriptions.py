@@ -55,7 +55,8 @@ def test_a_sound_release_of_another_version_agrees(folder: Path, tmp_path: Path)
     assert statuses.pop("all descriptions") == NOT_CHECKED
     assert set(statuses.values()) == {PASSED}
     assert set(statuses) == set(layout.DESCRIPTIONS) - {
-        layout.DATASHEET, layout.DICTIONARY, layout.FIGURE, layout.LICENCE, layout.WORKLOADS,
+        layout.DATASHEET, layout.DICTIONARY, layout.FIGURE, layout.LICENCE, layout.WORKLOADS, layout.CLAIMS,
+        layout.ARTIFACT,
     }  # fmt: skip
 
 
