@@ -48,10 +48,10 @@ _MALFORMED = "malformed"
 #: The columns that are read; any order, and others between them.
 _COLUMNS = ("frame.time", "ip.src", "ip.dst", "tcp.srcport", "tcp.dstport", "frame.len")
 _HEADER_BYTES = 4096
-#: A longer line is none of a packet.
+#: No line of a packet is longer.
 _LONGEST_LINE = 1 << 16
 _MOST_LENGTH = 1 << 32
-#: Values of a field that is not the one of a flow: there is none, or several; not a value.
+#: In place of a field's number: the field is empty or has several values; it is no number.
 _NONE, _WRONG = -1, -2
 _UNKNOWN = -(2**62)
 

@@ -35,11 +35,11 @@ def fit(dataset: Dataset, runs: Sequence[str] | None = None) -> Document:
     Raises UsageError where no run has steps, and where the topology of one run, but not of all, is unknown.
     """
     wanted = list(runs or dataset.run_ids)
-    unknown = dataset.query("topology").filter(pl.col("topology") == "unknown", pl.col("run_id").is_in(wanted))[
-        "run_id"
-    ]
-    if len(wanted) > 1 and len(unknown) and measure(dataset, [unknown[0]]):  # told before all others are measured
-        raise _alone(unknown[0])
+    if len(wanted) > 1:  # told before all are measured
+        shapes = dataset.query("topology").filter(pl.col("run_id").is_in(wanted), topology="unknown")
+        for run_id in shapes["run_id"].head(1):
+            if measure(dataset, [run_id]):
+                raise _alone(run_id)
     measured = measure(dataset, runs)
     if not measured:
         raise UsageError(
