@@ -27,7 +27,6 @@ def folder(name: str) -> Path | None:
         except OSError:
             continue
         if is_private and os.access(above / name, os.W_OK):
-            _remove_lost(above / name)
             return above / name
     return None
 
@@ -38,8 +37,10 @@ def code_folder(name: str, sources: Iterable[Path]) -> Path | None:
     content = b"".join(path.read_bytes() for path in (*sources, _JIT))
     is_checked = os.environ.get("NUMBA_BOUNDSCHECK", "0") != "0"
     place = folder(f"{name}-" + "checked-" * is_checked + hashlib.sha256(content).hexdigest()[:16])
-    if place and not any(place.iterdir()):
-        remove_older(place, f"{name}-*")
+    if place:
+        _remove_lost(place)
+        if not any(place.iterdir()):
+            remove_older(place, f"{name}-*")
     return place
 
 

@@ -117,6 +117,13 @@ def test_the_folder_of_the_packet_loop_is_named_by_all_that_is_compiled_into_it(
     assert cache.code_folder("loop", [source]) != folder
 
 
+def test_code_of_the_traffic_model_is_in_a_folder_named_by_its_source() -> None:
+    """numba looks at no time of the source: code of an older version would be run."""
+    from ddnn_traces.traffic.model import pacing
+
+    assert cache.code_folder("pacing", [Path(pacing.__file__)]) == pacing.CODE
+
+
 def test_the_same_source_elsewhere_is_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ddnn_traces import jit
 

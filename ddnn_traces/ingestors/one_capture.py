@@ -47,7 +47,8 @@ def opened(
         with Dataset(dataset) as opened:
             if table == "step_flows" and not opened.row_counts()["steps"]:
                 raise UsageError(f"{path}: no training steps; log= names the training log that has them")
-            yield opened.connection.sql(f"SELECT * EXCLUDE (run_id) FROM {table} ORDER BY ALL")
+            rows: duckdb.DuckDBPyRelation = getattr(opened, table)  # no query, which would take seconds to make
+            yield rows.select("* EXCLUDE (run_id)").order("ALL")
 
 
 def _run(folder: Path, capture: Path, log: Path) -> Path:

@@ -51,8 +51,14 @@ CLOSED: dict[str, Any] = {
 
 _CHOSEN_FLOWS = "chosen_flows"  # table of an open dataset
 
-# Words of SQL that lists views, columns or comments: its result would be wrong while some are missing.
-_LISTS = re.compile(r"\b(duckdb_\w+|information_schema|pg_\w+|sqlite_\w+|show|describe|pragma\w*)\b|^\W*desc\b", re.I)
+# SQL that lists views, columns or comments: its result would be wrong while some are missing. The words of the second
+# line begin a statement, a part in parentheses or a text that query() runs; elsewhere they are words of a sentence. To
+# describe one that is named needs that one.
+_LISTS = re.compile(
+    r"\b(duckdb_\w+|information_schema|pg_\w+|sqlite_\w+|pragma\w*)\b"
+    r"|(^|[;('$])\s*(show\b|(desc|describe)\s*($|[;)'$]))",
+    re.I,
+)
 
 
 class Views:

@@ -124,6 +124,7 @@ def test_only_what_sql_reads_is_made(dataset: Path) -> None:
     names = "SELECT count(*) FROM (SHOW TABLES)"
     with ddnn_traces.open(dataset) as opened:
         opened.sql("SELECT 1  -- show bus_bandwidth\n /* describe */")
+        opened.sql('SELECT \'no windows show whether\' AS "how" ORDER BY "how" DESC')
         opened.query("pause_recurrence")
         made = opened._connection.sql(names).fetchall()
         assert len(schema.TABLES) < made[0][0] < len(schema.TABLES) + 10

@@ -157,13 +157,13 @@ def test_emptied_compiled_code_is_compiled_again(tmp_path: Path, suffix: str, mo
         return number + 1
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    folder = cache.folder("code")
+    folder = cache.code_folder("code", ())
     assert jit.compiled(more, folder)(1) == 2
     (cached,) = tmp_path.rglob(f"*.{suffix}")
     cached.write_bytes(b"")
     with pytest.raises(EOFError):
         jit.compiled(more, folder)(1)
-    assert jit.compiled(more, cache.folder("code"))(1) == 2
+    assert jit.compiled(more, cache.code_folder("code", ()))(1) == 2
     assert cached.stat().st_size > 0
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ import numpy as np
 from ddnn_traces import cache, jit
 from ddnn_traces.traffic.traffic import HEADER_BYTES, Floats, Ints, Transfers
 
-#: numba compares the compiled code in the folder with this file only, which has all that is compiled here.
-_compiled = partial(jit.compiled, folder=cache.folder("pacing"))
+#: Where the compiled code is kept; this file has all that is compiled here.
+CODE = cache.code_folder("pacing", [Path(__file__)])
+_compiled = partial(jit.compiled, folder=CODE)
 #: Longest window in which the rate of a link is measured.
 LONGEST_NS = 10_000_000
 _IDLE = 0.01  # part of the fullest window below which a window is not busy

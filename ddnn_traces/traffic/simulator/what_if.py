@@ -15,7 +15,7 @@ belongs to a job. what_if_score.py has the choice of p, and how far predictions 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -357,6 +357,13 @@ def _computation(facts: Sequence[Facts], model: str | None, batch: int | None, w
     raise UsageError(f"batch_size = {batch}: no run of {model} tells its computation; give compute_ms")
 
 
+def unknown_run(run_id: str, known: Iterable[str]) -> UsageError:
+    """That no run has this name, and which there are."""
+    names = sorted(known)
+    there = f"; there are {listed(names, 10)}" if names else ", and no other that can be replayed"
+    return UsageError(f"{run_id}: no run of this name{there}")
+
+
 def like(facts: Sequence[Facts], run_id: str, change: Change) -> pl.DataFrame:
     """A measured run, its replay and the run with a change; a row each.
 
@@ -369,8 +376,7 @@ def like(facts: Sequence[Facts], run_id: str, change: Change) -> pl.DataFrame:
     """
     known = {f.run_id: f for f in facts}
     if run_id not in known:
-        there = f"; there are {listed(sorted(known), 10)}" if known else ", and no other that can be replayed"
-        raise UsageError(f"{run_id}: no run of this name{there}")
+        raise unknown_run(run_id, known)
     run = known[run_id]
     if run.loss_pct > 0:
         raise UsageError(f"{run_id}: loss_pct = {run.loss_pct:g}: what TCP sends again is not in the law; take another")

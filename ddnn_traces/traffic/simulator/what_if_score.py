@@ -186,13 +186,15 @@ def of_run(dataset: Dataset, run_id: str, given: Mapping[str, Any], link_mbit: f
     low_ms and high_ms: 90% of a changed network, by the errors of the dataset's jobs that were left out; null where
     fewer than 9 conditions tell, and for changes of more than the network, which are not in that score.
 
-    Raises UsageError for a key that is no change of the network.
+    Raises UsageError for an unknown run and for a key that is no change of the network.
     """
     if link_mbit is not None and not 0 < link_mbit < math.inf:
         raise UsageError(f"link_mbit = {link_mbit!r}; it must be above 0")
     changes = set(Change.__dataclass_fields__)
     if unknown := sorted(given.keys() - changes):
         raise UsageError(f"{unknown[0]}: --like does not change it; it changes {', '.join(sorted(changes))}")
+    if run_id not in (runs := dataset.run_ids):
+        raise what_if.unknown_run(run_id, runs)  # before all runs are read, which takes seconds
     facts, problems = what_if.read(dataset, link_mbit)
     if found := [problem for name, problem in problems if name == run_id]:
         raise UsageError(f"{run_id}: cannot be replayed: {found[0]}")
