@@ -20,6 +20,7 @@ from ddnn_traces.traffic import simulator
 from ddnn_traces.traffic.simulator import shared_links, sweep
 from ddnn_traces.traffic.simulator.job import SimulatedRun
 from ddnn_traces.traffic.simulator.layers import thesis
+from ddnn_traces.traffic.simulator.patterns import PATTERNS
 
 
 def timed(work: Callable[[], Any], repeat: int) -> tuple[float, Any]:
@@ -57,6 +58,17 @@ def general_loop(iterations: int, repeat: int) -> None:
         )
 
 
+def of_today(workers: int, iterations: int, repeat: int) -> None:
+    """Patterns of today's training, transfer by transfer, with jitter; of rings, beyond 2 million, some as one."""
+    for pattern in ({"name": "rings", "channels": 4}, *({"name": name} for name in PATTERNS)):
+        keys = {"workers": workers, "iterations": iterations, "compute_jitter": 0.02, "pattern": pattern}
+        [run] = simulator.specification.jobs(keys)
+        simulator.simulate(run.changed(workers=8, steps=1))  # compiles, or loads what is compiled
+        seconds, result = timed(lambda run=run: simulator.simulate(run), repeat)
+        transfers = len(result.sent) * run.steps
+        print(f"{run.variant}, {workers:,} workers, {iterations} iterations: {transfers:,} transfers, {seconds:.2f} s")
+
+
 def cells(number: int) -> None:
     """A sweep of the default, with processes for all CPUs."""
     values = {
@@ -75,6 +87,7 @@ def main() -> None:
     small = parser.parse_args().small
     tensor_level(*((100, 5, 1) if small else (1000, 100, 3)))
     general_loop(*((2, 1) if small else (100, 3)))
+    of_today(*((16, 2, 1) if small else (1024, 2, 1)))
     cells(8 if small else 1000)
 
 

@@ -194,7 +194,8 @@ class TrafficTables:
         rows = rows[np.lexsort((t.start_ns[rows], t.flow[rows]))]
         flow, start, end = t.flow[rows], t.start_ns[rows], t.start_ns[rows] + t.duration_ns[rows]
         is_new = np.ones(len(rows), bool)
-        is_new[1:] = (flow[1:] != flow[:-1]) | (2 * (start[1:] - end[:-1]) >= run.delay_ms * 1e6)
+        apart = self._traffic.are_whole | (2 * (start[1:] - end[:-1]) >= run.delay_ms * 1e6)
+        is_new[1:] = (flow[1:] != flow[:-1]) | apart
         begin = np.flatnonzero(is_new)
         flow, payload, packets = flow[begin], _sums_from(t.payload[rows], begin), _sums_from(t.packets[rows], begin)
         first = np.searchsorted(flow, flow)  # the first message of the flow of each

@@ -236,7 +236,7 @@ class Traffic:
     opened_ns: time of each flow's first packet (SYN). events: what happens inside the steps; None: computation,
     communication and update, by `times`. is_uneven: whether senders' pace varies, and windows of the tables do; else a
     window never holds more than its links carry, but for a packet of each flow. first_host: number of its first host
-    among those of all runs that share links.
+    among those of all runs that share links. are_whole: whether a row of transfers is all that was sent at once.
     """
 
     run: Run
@@ -247,6 +247,7 @@ class Traffic:
     events: Events | None = None
     is_uneven: bool = True
     first_host: int = 0
+    are_whole: bool = False
 
     @property
     def hosts(self) -> int:

@@ -3,6 +3,7 @@
 layers.py what a model computes and exchanges, job.py what is simulated, exchange.py a collective on the links.
 event_loop.py the thesis's event loop, in which an exchange is one event: for a job alone. shared_links.py and loop.py
 the general one, transfer by transfer, for jobs that share links. result.py what comes out, checked, as traffic.
+patterns.py, task_graph.py, task_loop.py and patterned.py: today's training, in which workers wait for their groups.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ddnn_traces.traffic.simulator import event_loop, shared_links, specification
+from ddnn_traces.traffic.simulator import event_loop, patterned, result, shared_links, specification
 from ddnn_traces.traffic.simulator import what_if as what_if
 from ddnn_traces.traffic.simulator import what_if_score as what_if_score
 from ddnn_traces.traffic.simulator.exchange import Phase, all_variants, joined, later, merged, phases, ring, timed
 from ddnn_traces.traffic.simulator.job import SimulatedRun
+from ddnn_traces.traffic.simulator.patterned import PatternResult
 from ddnn_traces.traffic.simulator.result import Result
-from ddnn_traces.traffic.simulator.result import summary as summary
-from ddnn_traces.traffic.simulator.result import traffic as traffic
 from ddnn_traces.traffic.table_writer import write_traffic
+from ddnn_traces.traffic.traffic import Traffic
 
 #: Transmissions beyond which those of an exchange between two hosts become one.
 MOST_TRANSMISSIONS = 2_000_000
@@ -43,30 +44,45 @@ def run(
     """
     values = (specification.read_file(path) if path else {}) | dict(given)
     runs = specification.jobs(values)
-    results = simulate_all(runs) if len(runs) > 1 else [simulate(runs[0])]
+    results: Sequence[Result | PatternResult] = simulate_all(runs) if len(runs) > 1 else [simulate(runs[0])]
     if out:
-        write_traffic(out, (traffic(result, _has_layers(result.run, layers, say)) for result in results))
+        write_traffic(out, (traffic(one, _has_layers(one.run, layers, say)) for one in results))
         say(f"wrote {out}: {', '.join(run.run_id for run in runs)}")
-    facts = ("run_id", "topology", "workers", "bandwidth_mbit", "variant")
-    frame = pl.DataFrame([{name: getattr(r.run, name) for name in facts} | summary(r) for r in results])
+    facts = {"run_id": "run_id", "topology": "stated_topology"}
+    facts |= {name: name for name in ("workers", "bandwidth_mbit", "variant")}
+    frame = pl.DataFrame([{name: getattr(r.run, of) for name, of in facts.items()} | summary(r) for r in results])
     return frame.select(column.name for column in frame if column.null_count() < len(frame))
 
 
 def _has_layers(run: SimulatedRun, layers: bool | None, say: Callable[[str], None]) -> bool:
-    number = 2 * run.steps * run.workers * run.profile.layers
+    number = 0 if run.pattern else 2 * run.steps * run.workers * run.profile.layers
     if layers is None and number > MOST_LAYER_EVENTS:
         say(f"{run.run_id}: {number:,} events of layers are left out; --layer-events writes them")
         return False
     return layers is not False
 
 
-def simulate(run: SimulatedRun) -> Result:
+def simulate(run: SimulatedRun) -> Result | PatternResult:
     """Simulate a run that has its links for itself.
 
     Exact: workers that differ are computed each, those that do not share what they share. Raises UsageError for what
     cannot be simulated, SimulationError for a result that cannot be.
     """
+    if run.pattern:
+        return patterned.simulate(run)
     return simulate_all([run])[0] if run.is_asynchronous else _alone(run)
+
+
+def summary(simulated: Result | PatternResult) -> dict[str, float | None]:
+    """Times of a run, as result.summary explains them; a pattern has the first four that it can have."""
+    return patterned.summary(simulated) if isinstance(simulated, PatternResult) else result.summary(simulated)
+
+
+def traffic(simulated: Result | PatternResult, layers: bool = True) -> Traffic:
+    """The result as traffic. layers: whether events have the passes of each layer, and not of the model only."""
+    if isinstance(simulated, PatternResult):
+        return patterned.traffic(simulated)
+    return result.traffic(simulated, layers)
 
 
 def simulate_all(runs: Sequence[SimulatedRun]) -> list[Result]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -12,6 +12,7 @@ import numpy as np
 from ddnn_traces.errors import UsageError
 from ddnn_traces.traffic.collectives import GROUPED
 from ddnn_traces.traffic.simulator.layers import Buffer, LayerProfile, fuse, parts, thesis
+from ddnn_traces.traffic.simulator.patterns import Pattern
 from ddnn_traces.traffic.traffic import HEADER_BYTES, SEGMENT_BYTES, Floats, Ints, Run, packets_of
 
 QUEUES = ("fifo", "priority")
@@ -40,7 +41,8 @@ class SimulatedRun(Run):
     server_barrier: whether the distribution waits for the aggregation of all buffers (Chang 2018, section 2).
     multicast, in_network_aggregation: distribution is sent once, aggregation received once (Chang 2018, section 3).
     header_bytes: of each packet of 1448 bytes; 0: as in the thesis, 66: Ethernet, IPv4, TCP. start_ms: of the job, and
-    first_host: number of its first host, where several jobs share links. Raises UsageError for what cannot be.
+    first_host: number of its first host, where several jobs share links. pattern: of today's training, in place of the
+    collective, which `runs` states as the topology. Raises UsageError for what cannot be.
     """
 
     run_id: str = "simulation"
@@ -74,6 +76,7 @@ class SimulatedRun(Run):
     start_ms: float = 0.0
     first_host: int = 0
     seed: int = 0
+    pattern: Pattern | None = None
 
     def __post_init__(self) -> None:
         profile = self.profile or thesis()
@@ -94,6 +97,8 @@ class SimulatedRun(Run):
         self._need("workers", 2 <= self.workers <= MOST_WORKERS, f"2 to {MOST_WORKERS:,}")
         if self.steps < 1:
             raise UsageError(f"{self.run_id}: iterations = {self.steps}; it must be 1 or more")
+        if self.pattern:
+            self.pattern.check(self.workers)
         self._need("queue", self.queue in QUEUES, " or ".join(QUEUES))
         self._need("fuse_from", self.fuse_from in ("first", "last"), "first or last")
         self._need("compute_distribution", self.compute_distribution in DISTRIBUTIONS, " or ".join(DISTRIBUTIONS))
@@ -128,9 +133,15 @@ class SimulatedRun(Run):
     @property
     def variant(self) -> str:
         """The scheduling of the exchange, in words: what other columns of runs do not say."""
+        if self.pattern:
+            return f"{self.pattern.name}-{self.pattern.channels}" if self.pattern.channels > 1 else self.pattern.name
         words = [self.queue, "barrier" if self.barrier else "no_barrier"]
         words += [name for name in ("server_barrier", "multicast", "in_network_aggregation") if getattr(self, name)]
         return "-".join(words)
+
+    @property
+    def stated_topology(self) -> str:
+        return self.pattern.name if self.pattern else super().stated_topology
 
     @property
     def outside(self) -> tuple[str | None, str | None]:
@@ -199,6 +210,7 @@ class SimulatedRun(Run):
     def parameters(self) -> dict[str, Any]:
         """As in Run; of the profile name and sums."""
         shown = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "profile"}
+        shown["pattern"] = self.pattern and asdict(self.pattern)
         profile = self.profile
         return shown | {
             "profile": profile.name,

@@ -129,14 +129,8 @@ def _busiest(host: Ints, sent: Transmissions, run: SimulatedRun, rates: Floats) 
 def traffic(result: Result, layers: bool = True) -> Traffic:
     """The result as traffic. layers: whether events have the passes of each layer, and not of the model only."""
     run, sent = result.run, result.transmissions
-    book = Book(run, _NoHeaders() if run.header_bytes == 0 else Sampler())
     begin = run.start_ns + SETUP_NS
-    start = begin + np.rint(sent.begin_ns).astype(np.int64)
-    length = np.maximum(np.rint(sent.end_ns - sent.begin_ns), 1).astype(np.int64)
-    flow = book.flows(sent.src, sent.dst, Port.DATA)
-    rows = np.flatnonzero(sent.payload)  # a part of a transfer may be less than a packet
-    times = start[rows], length[rows]
-    book.send(flow[rows], *times, sent.payload[rows], np.zeros_like(rows), False, result.step[rows])
+    book = booked(run, sent, result.step, Port.DATA)
     opened = book.open()
     made = Traffic(
         run,
@@ -149,6 +143,21 @@ def traffic(result: Result, layers: bool = True) -> Traffic:
     )
     made.events = events(result, begin, made.labels[: run.workers], layers)
     return made
+
+
+def booked(run: SimulatedRun, sent: Transmissions, step: Ints, port: Ints | int) -> Book:
+    """The transmissions, on connections to these ports. step: of each."""
+    book = Book(run, _NoHeaders() if run.header_bytes == 0 else Sampler())
+    start = run.start_ns + SETUP_NS + np.rint(sent.begin_ns).astype(np.int64)
+    length = np.maximum(np.rint(sent.end_ns - sent.begin_ns), 1).astype(np.int64)
+    ports = np.broadcast_to(np.asarray(port), sent.src.shape)
+    flow = np.empty(len(sent), np.int64)
+    for one in np.unique(ports):
+        mine = ports == one
+        flow[mine] = book.flows(sent.src[mine], sent.dst[mine], int(one))
+    rows = np.flatnonzero(sent.payload)  # a part of a transfer may be less than a packet
+    book.send(flow[rows], start[rows], length[rows], sent.payload[rows], np.zeros_like(rows), False, step[rows])
+    return book
 
 
 class _NoHeaders(Sampler):

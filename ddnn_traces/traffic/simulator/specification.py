@@ -17,6 +17,7 @@ from ddnn_traces.text import nearest
 from ddnn_traces.text_files import read_toml
 from ddnn_traces.traffic.simulator.job import SimulatedRun
 from ddnn_traces.traffic.simulator.layers import LayerProfile, read, read_columns, thesis
+from ddnn_traces.traffic.simulator.patterns import Pattern
 
 _NUMBER = (int, float)
 #: Names of keys and the types of their values.
@@ -29,6 +30,7 @@ JOB_KEYS: dict[str, tuple[type, ...]] = {
     "partition_bytes": (int,), "compression": _NUMBER, "compute_jitter": _NUMBER, "compute_distribution": (str,),
     "update_ms": _NUMBER, "server_barrier": (bool,), "multicast": (bool,), "in_network_aggregation": (bool,),
     "header_bytes": (int,), "batch_size": (int,), "start_ms": _NUMBER, "first_host": (int,), "seed": (int,),
+    "pattern": (dict,),
 }  # fmt: skip
 #: Keys whose values are lists of numbers.
 LIST_KEYS = ("link_mbit", "compute_factors", "order")
@@ -47,7 +49,13 @@ CONDITIONS: Conditions = {
         "compute_jitter or topology = 'pair_averaging'",
     ),
 }
-_WORDS = {(str,): "text", (int,): "a whole number", (bool,): "true or false", _NUMBER: "a number"}
+#: Keys of JOB_KEYS that have an effect beside a pattern.
+_OF_PATTERNS = {
+    "pattern", "run_id", "workers", "iterations", "bandwidth_mbit", "delay_ms", "fusion_bytes", "fuse_from",
+    "split_tensors", "compute_jitter", "compute_distribution", "header_bytes", "batch_size", "seed",
+    "update_ms",
+}  # fmt: skip
+_WORDS = {(dict,): "a table", (str,): "text", (int,): "a whole number", (bool,): "true or false", _NUMBER: "a number"}
 _FILES = ("layer_sizes", "forward_times", "backward_times")
 
 
@@ -65,6 +73,10 @@ def fields(values: Mapping[str, Any], keys: Keys = KEYS) -> dict[str, Any]:
     run |= {name: tuple(given[name]) for name in LIST_KEYS if name in given}
     for name in run.keys() & {"bandwidth_mbit", "delay_ms", "server_mbit"}:
         run[name] = float(run[name])
+    if "pattern" in run:
+        if wrong := [name for name in given if name in JOB_KEYS and name not in _OF_PATTERNS]:
+            raise UsageError(f"{wrong[0]}: has no effect beside a pattern; leave it out")
+        run["pattern"] = Pattern.of(run["pattern"])
     return run | {"profile": profile(given)}
 
 
@@ -144,6 +156,8 @@ def jobs(values: Mapping[str, Any]) -> list[SimulatedRun]:
         entries = [{"run_id": f"job-{i + 1}"} | entry for i, entry in enumerate(entries)]
     runs = [job(entry) for entry in entries]
     check_used(entries)
+    if len(runs) > 1 and any(run.pattern for run in runs):
+        raise UsageError("pattern: jobs that share links have none; simulate it alone")
     names = [run.run_id for run in runs]
     if len(set(names)) < len(names):
         raise UsageError(f"run_id: {', '.join(names)}; give each of [[jobs]] its own")

@@ -1,0 +1,211 @@
+"""Patterns of today's training: what each worker computes and which collectives of which groups it takes part in.
+
+A step is a list of computations and collectives in the order in which every worker comes to those that it takes part
+in. A worker waits for no other than those of its groups. task_graph.py makes transfers of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from math import gcd
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from ddnn_traces.errors import UsageError
+from ddnn_traces.text import nearest
+from ddnn_traces.traffic.simulator.layers import Buffer, LayerProfile
+from ddnn_traces.traffic.traffic import Ints
+
+MOST_CHANNELS = 16
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Computation of every worker. kind: forward, backward or update. ns: before the factors of workers and steps."""
+
+    kind: str
+    ns: float
+
+
+@dataclass(frozen=True)
+class Call:
+    """A collective of each group at once. kind: as in the table events. groups: workers, groups by members.
+
+    bytes: of the tensor, as nccl-tests counts it. algorithm: ring, direct or double_tree. channels: rings in different
+    orders, each with its part of the tensor. chunks: that follow each other through a tree.
+    """
+
+    kind: str
+    name: str
+    bytes: int
+    groups: Ints
+    algorithm: str = "ring"
+    channels: int = 1
+    chunks: int = 1
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Micro-batches through a pipeline with a stage a worker. forward_ns, backward_ns: of a micro-batch and stage."""
+
+    micro_batches: int
+    bytes: int
+    forward_ns: float
+    backward_ns: float
+
+
+Part = Compute | Call | Stages
+
+
+class Training(Protocol):
+    """What a pattern needs to know of its job, which SimulatedRun describes."""
+
+    @property
+    def workers(self) -> int: ...
+    @property
+    def model_bytes(self) -> int: ...
+    @property
+    def update_ms(self) -> float: ...
+    @property
+    def profile(self) -> LayerProfile: ...
+    @property
+    def buffers(self) -> list[Buffer]: ...
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A pattern by its name, one of PATTERNS. Other fields: those of its keys; docs/simulator.md explains them."""
+
+    name: str
+    group_size: int = 4
+    blocks: int = 2
+    micro_batches: int = 4
+    activation_bytes: int = 1_000_000
+    channels: int = 1
+    chunks: int = 16
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """The pattern of a table [pattern]. Raises UsageError that names the key."""
+        name = values.get("name")
+        if name not in PATTERNS:
+            raise UsageError(f"pattern.name = {name!r}; it must be one of {', '.join(PATTERNS)}")
+        known = [field.name for field in fields(cls)]
+        for key, value in values.items():
+            if key not in known:
+                raise UsageError(f"pattern.{key}: no such key; {nearest(key, known)}")
+            if key != "name" and key not in PATTERNS[name][1]:
+                raise UsageError(f"pattern.{key}: has no effect in the pattern {name}; leave it out")
+            if key != "name" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise UsageError(f"pattern.{key} = {value!r}; it must be a whole number, 1 or more")
+        found = cls(**values)
+        if found.channels > MOST_CHANNELS:
+            raise UsageError(f"pattern.channels = {found.channels}; it must be 1 to {MOST_CHANNELS}")
+        return found
+
+    def check(self, workers: int) -> None:
+        """Raise UsageError for so many workers if the pattern cannot be theirs."""
+        if "group_size" in PATTERNS[self.name][1] and (self.group_size < 2 or workers % self.group_size):
+            raise UsageError(f"pattern.group_size = {self.group_size}; it must divide workers = {workers}, above 1")
+        if workers < 3 and self.name == "double_tree":
+            raise UsageError(f"pattern.name = 'double_tree': has 3 workers or more, not workers = {workers}")
+        if self.channels > len(strides(workers)):
+            raise UsageError(
+                f"pattern.channels = {self.channels}; {workers} workers have {len(strides(workers))} rings of "
+                "different orders"
+            )
+
+    def step(self, run: Training) -> list[Part]:
+        """The parts of a step, in order."""
+        update = [Compute("update", run.update_ms * 1e6)] if run.update_ms else []
+        return [*PATTERNS[self.name][0](self, run), *update]
+
+
+def strides(workers: int) -> list[int]:
+    """Steps from a host to the next that lead around all of them, the first rings of different orders."""
+    return [stride for stride in range(1, workers) if gcd(stride, workers) == 1]
+
+
+def _everybody(run: Training) -> Ints:
+    return np.arange(run.workers, dtype=np.int64)[None]
+
+
+def _neighbours(run: Training, size: int) -> Ints:
+    return np.arange(run.workers, dtype=np.int64).reshape(-1, size)
+
+
+def _fsdp(pattern: Pattern, run: Training) -> Iterator[Part]:
+    """Fully sharded data parallel (Zhao et al. 2023): a layer's parameters are gathered before either pass, its
+    gradients scattered behind the backward pass. The buffers of the job are the layers."""
+    profile, workers = run.profile, _everybody(run)
+    for shard in run.buffers:
+        yield Call("allgather", "workers", shard.bytes, workers, channels=pattern.channels)
+        yield Compute("forward", float(profile.forward_ns[shard.first : shard.last + 1].sum()))
+    for shard in reversed(run.buffers):
+        yield Call("allgather", "workers", shard.bytes, workers, channels=pattern.channels)
+        yield Compute("backward", float(profile.backward_ns[shard.first : shard.last + 1].sum()))
+        yield Call("reduce_scatter", "workers", shard.bytes, workers, channels=pattern.channels)
+
+
+def _pipeline(pattern: Pattern, run: Training) -> Iterator[Part]:
+    """One forward, one backward (Narayanan et al. 2019, PipeDream-flush)."""
+    forward, backward = (float(ns.sum()) / pattern.micro_batches for ns in _passes(run))
+    yield Stages(pattern.micro_batches, pattern.activation_bytes, forward, backward)
+
+
+def _tensor_data(pattern: Pattern, run: Training) -> Iterator[Part]:
+    """Tensor parallel among neighbours (Shoeybi et al. 2019), data parallel between these groups: an all-reduce of
+    activations a block and pass, then one of the gradients of each part."""
+    tensor = _neighbours(run, pattern.group_size)
+    for kind, ns in zip(("forward", "backward"), _passes(run), strict=True):
+        for _ in range(pattern.blocks):
+            yield Compute(kind, float(ns.sum()) / pattern.blocks)
+            yield Call("allreduce", "tensor", pattern.activation_bytes, tensor)
+    if run.workers > pattern.group_size:
+        yield Call("allreduce", "data", run.model_bytes // pattern.group_size, tensor.T)
+
+
+def _moe(pattern: Pattern, run: Training) -> Iterator[Part]:
+    """Mixture of experts (Lepikhin et al. 2020): rows go to the experts of the group and come back, in both passes,
+    each expert gets the same number; then an all-reduce of what all workers have."""
+    experts = _neighbours(run, pattern.group_size)
+    for kind, ns in zip(("forward", "backward"), _passes(run), strict=True):
+        part = Compute(kind, float(ns.sum()) / (3 * pattern.blocks))
+        rows = Call("alltoall", "experts", pattern.activation_bytes, experts, "direct")
+        for _ in range(pattern.blocks):
+            yield from (part, rows, part, rows, part)
+    yield Call("allreduce", "workers", run.model_bytes, _everybody(run))
+
+
+def _rings(pattern: Pattern, run: Training) -> Iterator[Part]:
+    """Data parallel: an all-reduce on so many rings of different orders at once."""
+    yield from _computed(run)
+    yield Call("allreduce", "workers", run.model_bytes, _everybody(run), channels=pattern.channels)
+
+
+def _double_tree(pattern: Pattern, run: Training) -> Iterator[Part]:
+    """Data parallel: an all-reduce on two complementary trees (NCCL, ncclGetDtree; Sanders et al. 2009)."""
+    yield from _computed(run)
+    yield Call("allreduce", "workers", run.model_bytes, _everybody(run), "double_tree", chunks=pattern.chunks)
+
+
+def _computed(run: Training) -> Iterator[Part]:
+    for kind, ns in zip(("forward", "backward"), _passes(run), strict=True):
+        yield Compute(kind, float(ns.sum()))
+
+
+def _passes(run: Training) -> tuple[Any, Any]:
+    return run.profile.forward_ns, run.profile.backward_ns
+
+
+#: Patterns by their names, with the keys that each has.
+PATTERNS: dict[str, tuple[Callable[[Pattern, Training], Iterator[Part]], tuple[str, ...]]] = {
+    "fsdp": (_fsdp, ("channels",)),
+    "pipeline": (_pipeline, ("micro_batches", "activation_bytes")),
+    "tensor_data": (_tensor_data, ("group_size", "blocks", "activation_bytes")),
+    "moe": (_moe, ("group_size", "blocks", "activation_bytes")),
+    "rings": (_rings, ("channels",)),
+    "double_tree": (_double_tree, ("chunks",)),
+}

@@ -1,0 +1,247 @@
+"""A step as a graph of tasks: computations, transfers, and joins, where a host has a round behind it.
+
+A transfer waits for the round before of its sender, and in its first round for its receiver to come to the collective.
+So hosts of a group go apart as far as their transfers let them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from ddnn_traces.traffic.collectives import shares
+from ddnn_traces.traffic.simulator.patterns import Call, Compute, Part, Stages, strides
+from ddnn_traces.traffic.traffic import Ints
+
+NOBODY = -1
+#: Transfers of a run that are made one by one, and times that one gets another rate.
+MOST_TRANSFERS = 2_000_000
+MOST_CHANGES = 200_000_000
+
+
+class Round(NamedTuple):
+    """Transfers at the same time, as arrays."""
+
+    src: Ints
+    dst: Ints
+    bytes: Ints
+
+
+class Span(NamedTuple):
+    """An event of each of these hosts: behind task `after` it begins, with task `until` it ends; -1 in `after`: it
+    begins with `until`. name: of each host's group."""
+
+    kind: str
+    name: list[str]
+    bytes: int
+    hosts: Ints
+    after: Ints
+    until: Ints
+
+
+@dataclass
+class Graph:
+    """Tasks of a step. src: host; dst: receiver of a transfer, else NOBODY; amount: bytes of a transfer, else ns;
+    channel: of a transfer. edges: task, and what waits for it. last: what each host did last."""
+
+    hosts: int
+    src: list[Ints] = field(default_factory=list)
+    dst: list[Ints] = field(default_factory=list)
+    amount: list[Ints] = field(default_factory=list)
+    channel: list[Ints] = field(default_factory=list)
+    edges: list[tuple[Ints, Ints]] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    tasks: int = 0
+
+    def __post_init__(self) -> None:
+        everybody = np.arange(self.hosts)
+        self.begin = self.last = self.add(everybody)
+
+    def add(self, src: Ints, dst: Ints | int = NOBODY, amount: Ints | int = 0, channel: int = 0) -> Ints:
+        """New tasks; joins, where nothing else is given."""
+        for column, values in (
+            (self.src, src), (self.dst, dst), (self.amount, amount), (self.channel, channel),
+        ):  # fmt: skip
+            column.append(np.broadcast_to(np.asarray(values, np.int64), len(src)))
+        self.tasks += len(src)
+        return np.arange(self.tasks - len(src), self.tasks)
+
+    def edge(self, task: Ints, waiting: Ints) -> None:
+        self.edges.append((task, waiting))
+
+    def end(self) -> Ints:
+        """Joins behind all that each host did."""
+        joins = self.add(np.arange(self.hosts))
+        self.edge(self.last, joins)
+        return joins
+
+    def compute(self, part: Compute) -> None:
+        hosts = np.arange(self.hosts)
+        tasks = self.add(hosts, amount=round(part.ns))
+        self.edge(self.last, tasks)
+        self.last = tasks
+        self.spans.append(Span(part.kind, [""] * self.hosts, -1, hosts, np.full(self.hosts, NOBODY), tasks))
+
+    def call(self, part: Call, most_rounds: int) -> None:
+        hosts = np.sort(part.groups.ravel())
+        group = np.empty(self.hosts, np.int64)
+        group[part.groups] = np.arange(len(part.groups))[:, None]
+        names = [f"{part.name} {number}" if len(part.groups) > 1 else part.name for number in group[hosts]]
+        channels = rounds_of(part, most_rounds)
+        sizes = shares(part.bytes, len(channels))
+        ends = [self._rounds(rounds, number) for number, rounds in enumerate(channels)]
+        for number, (size, end) in enumerate(zip(sizes, ends, strict=True)):
+            own = names if len(channels) == 1 else [f"{name} channel {number}" for name in names]
+            self.spans.append(Span(part.kind, own, size, hosts, self.last[hosts], end[hosts]))
+        last = ends[0].copy()
+        if len(ends) > 1:
+            last[hosts] = self.add(hosts)
+            for end in ends:
+                self.edge(end[hosts], last[hosts])
+        self.last = last
+
+    def _rounds(self, rounds: list[Round], channel: int) -> Ints:
+        """The transfers of a collective; returns what each host did last then."""
+        at = self.last.copy()
+        known = np.empty(0, np.int64)
+        for round_ in rounds:
+            sent = self.add(round_.src, round_.dst, round_.bytes, channel)
+            self.edge(at[round_.src], sent)
+            pairs = round_.src * self.hosts + round_.dst
+            if not np.array_equal(pairs, known[-len(pairs) :]):
+                new = ~np.isin(pairs, known)
+                self.edge(self.last[round_.dst[new]], sent[new])
+                known = np.concatenate([known, pairs])
+            touched = np.unique(np.concatenate([round_.src, round_.dst]))
+            joins = self.add(touched)
+            self.edge(at[touched], joins)
+            for ends in (round_.src, round_.dst):
+                self.edge(sent, joins[np.searchsorted(touched, ends)])
+            at[touched] = joins
+        return at
+
+    def stages(self, part: Stages) -> None:
+        """Each stage computes one micro-batch at a time: forward as many as there are stages behind it, then backward
+        and forward in turn. What it sends goes while it computes."""
+        stages, batches = self.hosts, part.micro_batches
+        rank = np.repeat(np.arange(stages), batches)
+        ahead, back = (
+            self.add(rank, amount=round(ns)).reshape(stages, batches) for ns in (part.forward_ns, part.backward_ns)
+        )
+        to, size = rank[batches:], part.bytes
+        activations = self.add(to - 1, to, size).reshape(-1, batches)
+        gradients = self.add(to, to - 1, size).reshape(-1, batches)
+        for tasks, sent, received in (
+            (ahead[:-1], activations, ahead[1:]), (back[1:], gradients, back[:-1]),
+        ):  # fmt: skip
+            self.edge(tasks.ravel(), sent.ravel())
+            self.edge(sent.ravel(), received.ravel())
+        orders = [_order(ahead[stage], back[stage], stages - 1 - stage) for stage in range(stages)]
+        chains = np.column_stack([self.last, np.array(orders)])
+        self.edge(chains[:, :-1].ravel(), chains[:, 1:].ravel())
+        self.last = chains[:, -1]
+        for kind, tasks in (("forward", ahead), ("backward", back)):
+            nothing = np.full(tasks.size, NOBODY)
+            self.spans.append(Span(kind, [""] * tasks.size, -1, rank, nothing, tasks.ravel()))
+        for sent, src, dst in ((activations, to - 1, to), (gradients, to, to - 1)):
+            names = [f"to {host}" for host in dst]
+            self.spans.append(Span("send", names, size, src, np.full(len(src), NOBODY), sent.ravel()))
+
+
+def _order(ahead: Ints, back: Ints, behind: int) -> list[int]:
+    warm = min(behind, len(ahead))
+    turns = np.column_stack([ahead[warm:], back[: len(ahead) - warm]]).ravel()
+    return [*ahead[:warm], *turns, *back[len(ahead) - warm :]]
+
+
+def graph_of(parts: list[Part], hosts: int, steps: int) -> Graph:
+    """The graph of one of so many steps. Beyond MOST_TRANSFERS rounds of rings that follow each other become one."""
+    most_transfers = MOST_TRANSFERS // steps
+    rings = sum(isinstance(part, Call) and part.algorithm == "ring" for part in parts)
+    channels = max([part.channels for part in parts if isinstance(part, Call)], default=1)
+    if channels > 1:  # all transfers share links with each other, and each that ends gives all of them another rate
+        most_transfers = min(most_transfers, MOST_CHANGES // (hosts * channels * steps))
+    most_rounds = max(1, most_transfers // (hosts * max(1, rings) * channels))
+    graph = Graph(hosts)
+    for part in parts:
+        if isinstance(part, Compute):
+            graph.compute(part)
+        elif isinstance(part, Call):
+            graph.call(part, most_rounds)
+        else:
+            graph.stages(part)
+    return graph
+
+
+def rounds_of(call: Call, most_rounds: int) -> list[list[Round]]:
+    """The rounds of a collective, of each channel."""
+    members = call.groups.shape[1]
+    if call.algorithm == "double_tree":
+        halves = shares(call.bytes, 2)
+        return [
+            _tree(call.groups[0], shape, shares(half, call.chunks))
+            for shape, half in zip(double_tree(members), halves, strict=True)
+        ]
+    if call.algorithm == "direct":
+        parts = np.array(shares(call.bytes, members), np.int64)
+        return [[_shifted(call.groups, by, parts) for by in range(1, members)]]
+    return [
+        _ring(call.groups[:, np.arange(members) * stride % members], call.kind, size, most_rounds)
+        for stride, size in zip(strides(members), shares(call.bytes, call.channels), strict=False)
+    ]
+
+
+def _ring(groups: Ints, kind: str, size: int, most_rounds: int) -> list[Round]:
+    """The law of collectives._ring_all_reduce; reduce_scatter is its first half, allgather the second."""
+    members = groups.shape[1]
+    place, parts = np.arange(members), np.array(shares(size, members), np.int64)
+    halves = {"reduce_scatter": (0,), "allgather": (1,), "allreduce": (0, 1)}[kind]
+    starts = np.concatenate([half - np.arange(members - 1) for half in halves])
+    sent = parts[(place + starts[:, None]) % members]
+    number = min(len(starts), most_rounds)
+    sent = np.add.reduceat(sent, np.arange(number) * len(starts) // number)
+    src, dst = groups.ravel(), np.roll(groups, -1, 1).ravel()
+    return [Round(src, dst, np.tile(row, len(groups))) for row in sent]
+
+
+def _shifted(groups: Ints, by: int, parts: Ints) -> Round:
+    """Each sends its part to the member so many places on: no member receives from two."""
+    place = (np.arange(groups.shape[1]) + by) % groups.shape[1]
+    return Round(groups.ravel(), groups[:, place].ravel(), np.tile(parts[place], len(groups)))
+
+
+def double_tree(ranks: int) -> list[list[int]]:
+    """Parent of each rank in NCCL's two trees (ncclGetDtree), -1 of the root. The second one is the first mirrored, or
+    shifted by one where the number of ranks is odd; so a rank is a leaf of one at least."""
+    parents = [-1] + [0] * (ranks - 1)
+    for rank in range(1, ranks):
+        bit = rank & -rank
+        up = (rank ^ bit) | (bit << 1)
+        parents[rank] = up if up < ranks else rank ^ bit
+    if ranks % 2:
+        other = [parents[rank - 1] for rank in range(ranks)]
+        return [parents, [(up + 1) % ranks if up >= 0 else -1 for up in other]]
+    return [parents, [ranks - 1 - up if up >= 0 else -1 for up in reversed(parents)]]
+
+
+def _tree(hosts: Ints, parents: list[int], parts: list[int]) -> list[Round]:
+    """Chunk by chunk reduced to the root, and sent back along the same edges; the next chunks are on their way."""
+    chunks = len(parts)
+    depth = [0] * len(parents)
+    for rank in range(len(parents)):
+        above = parents[rank]
+        while above >= 0:
+            depth[rank], above = depth[rank] + 1, parents[above]
+    ranks = np.flatnonzero(np.array(parents) >= 0)
+    below, above, levels = hosts[ranks], hosts[np.array(parents)[ranks]], np.array(depth)[ranks]
+    deepest = max(depth)
+    rounds = []
+    for number in range(2 * deepest + chunks - 1):
+        # in this round chunk number - before goes up from this depth, and down to it
+        chunk = np.concatenate([number - (deepest - levels), number - (deepest + levels - 1)])
+        there = (chunk >= 0) & (chunk < chunks)
+        src, dst = np.concatenate([below, above]), np.concatenate([above, below])
+        rounds.append(Round(src[there], dst[there], np.array(parts, np.int64)[chunk[there]]))
+    return rounds
