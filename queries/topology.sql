@@ -5,8 +5,8 @@
 -- figure: zerwas fig. 4, farhat section 3
 -- answer: topology, confidence, problem
 -- column: run_id
--- column: topology; inferred topology; unknown where no shape fits, or the run has several patterns or exchanges
--- column: confidence share; of topologies inferred with this confidence, so many are right (docs/topology.md has the table); 0 where it is unknown
+-- column: topology; inferred topology; unknown where no shape fits, or the run has several patterns or exchanges; of a chosen communicator with several rings, or several trees, what all of them are
+-- column: confidence share; of topologies inferred with this confidence, so many are right (docs/topology.md has the table); 0 where it is unknown; null for several rings or trees of a chosen communicator: query collectives has the confidence of each
 -- column: root_ip
 -- column: root_confidence
 -- column: towards_root_share
@@ -60,27 +60,27 @@ WITH weights AS (
     LEFT JOIN topology_volumes USING (run_id)
     CROSS JOIN weights
 )
-SELECT run_id, topology,
-       CASE WHEN topology = 'unknown' THEN 0
-            WHEN hosts = 4 AND turn IS NULL AND topology IN ('recursive_doubling', 'sharded_parameter_server')
+SELECT run_id, coalesce(several.topology, evidence.topology) AS topology,
+       CASE WHEN several.topology IS NOT NULL THEN NULL
+            WHEN evidence.topology = 'unknown' THEN 0
+            WHEN hosts = 4 AND turn IS NULL AND evidence.topology IN ('recursive_doubling', 'sharded_parameter_server')
             THEN trust_of_two_shapes / (1 + exp(-log_odds))
             ELSE 1 / (1 + exp(-log_odds)) END AS confidence,
        root_ip, root_confidence, towards_root_share, hosts, edges, matched_share, misplaced_share, volume_ratio, idle_hosts,
        evenness, irregularity, turn, by_steps, runner_up, runner_up_share, level, core_hosts, smaller_party, groups,
-       CASE WHEN communicators > 0
-            THEN format('several patterns ({} collectives of {} communicator{}; see collectives)', collectives, communicators,
-                        CASE WHEN communicators > 1 THEN 's' ELSE '' END)
+       CASE WHEN several.topology IS NOT NULL THEN NULL
+            WHEN communicators > 0 THEN several.problem
             WHEN several_exchanges
             THEN format('more than one exchange, as of another training ({} of {} pairs carry a second one; see parallel_connections)',
                         shared_pairs, pairs)
             WHEN hosts = 2 THEN 'two hosts: every topology is the one link between them'
             WHEN u.problem IS NOT NULL THEN u.problem
             WHEN by_steps IS NULL THEN 'no payload between hosts'
-            WHEN topology = 'unknown' THEN 'no shape fits the pairs that carry the exchange' END AS problem
+            WHEN evidence.topology = 'unknown' THEN 'no shape fits the pairs that carry the exchange' END AS problem
 FROM evidence
 CROSS JOIN weights
 LEFT JOIN topology_roots USING (run_id)
-LEFT JOIN several_patterns USING (run_id)
+LEFT JOIN several_patterns AS several USING (run_id)
 LEFT JOIN parallel_connections USING (run_id)
 LEFT JOIN unknown_payload AS u USING (run_id)
 ORDER BY run_id

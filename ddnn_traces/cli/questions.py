@@ -113,7 +113,7 @@ def query(
     catalogue.find(name).values(given)  # refuses wrong ones before the dataset is opened
     with open_dataset(dataset, runs) as opened:
         rows = opened.query_arrow(name, given)
-        for line in opened.missing(name):
+        for line in [*opened.missing(name), *opened.remarks(name, given)]:
             say(f"note: {printable(line)}")
         output.emit(rows, catalogue.find(name).answer)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any
@@ -15,6 +15,7 @@ from ddnn_traces.collectives.infer import Job, infer
 from ddnn_traces.collectives.kinds import Collective
 from ddnn_traces.collectives.phases import part_in
 from ddnn_traces.collectives.streams import Stream
+from ddnn_traces.text import counted
 
 #: One row: a message, ordered by flow and message; is_end: whether its end is known, not only its last packet.
 MESSAGES = pa.schema([
@@ -47,11 +48,15 @@ _SEVERAL, _SAME_SIZE = 3, 0.03  # transfers between two hosts in a step, and bet
 #: One row: a run with more than one pattern. Its columns are those of queries/several_patterns.sql.
 PATTERNS = pa.schema([
     ("run_id", pa.string()), ("jobs", pa.int64()), ("communicators", pa.int64()), ("collectives", pa.int64()),
+    ("topology", pa.string()), ("problem", pa.string()),
 ])  # fmt: skip
 
+_TOPOLOGIES = {"rings": "ring", "double_binary_tree": "tree", "direct": "clique"}  # of other algorithms their name
 
-def patterns_of(jobs: pa.Table) -> pa.Table:
-    """The row of a run as PATTERNS, or none. jobs: of the run, as JOBS.
+
+def patterns_of(jobs: pa.Table, is_chosen: bool = False) -> pa.Table:
+    """The row of a run as PATTERNS, or none. jobs: of the run, as JOBS. is_chosen: whether they are not all of the run,
+    but those of a job or a communicator that a user chose.
 
     A topology is not contradicted by little: a job after another (a restart) counts for nothing, nor do transfers
     between two hosts that are not several of one size in a step, which lost packets make of any pattern.
@@ -61,13 +66,37 @@ def patterns_of(jobs: pa.Table) -> pa.Table:
     if len(patterns) < 2:
         return PATTERNS.empty_table()
     groups = {(row["job"], frozenset(one["hosts"])) for row in found for one in row["collectives"]}
+    shapes = Counter(_topology(pattern) for _, pattern in patterns)
+    is_known = is_chosen and len(groups) == len(shapes) == 1
+    count = sum(len(row["collectives"]) for row in found)
+    said = _what(count, len(found), len(groups), shapes, is_chosen)
     row = {
         "run_id": jobs["run_id"][0].as_py(),
         "jobs": len(found),
         "communicators": len(groups),
-        "collectives": sum(len(row["collectives"]) for row in found),
+        "collectives": count,
+        "topology": next(iter(shapes)) if is_known else None,
+        "problem": f"several patterns ({said})",
     }
     return pa.Table.from_pylist([row], schema=PATTERNS)
+
+
+def _topology(pattern: _Pattern) -> str:
+    algorithm, hosts, _ = pattern
+    return "pipeline" if algorithm == "direct" and len(hosts) == 2 else _TOPOLOGIES.get(algorithm, algorithm)
+
+
+def _what(collectives: int, jobs: int, groups: int, shapes: Counter[str], is_chosen: bool) -> str:
+    """How many there are, of which shapes, and what tells of each."""
+    said = f"{counted(collectives, 'collective')} of {counted(groups, 'communicator')}"
+    if groups == 1:
+        each = [shape if count == 1 else f"{count} {shape}s" for shape, count in sorted(shapes.items())]
+        may_choose = not is_chosen and len(shapes) == 1
+        return f"{said}: {', '.join(each)}; see collectives" + (
+            " or choose it by parameter communicator" if may_choose else ""
+        )
+    names = "parameter communicator" if jobs == 1 else "parameters job and communicator"
+    return f"{said}; see communicators and choose one by {names}"
 
 
 def _at_once(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -298,6 +298,8 @@ class Dataset:
         if selection := query.selection(params):
             return self._of_selection(query, params, **selection)
         values = query.values(params)
+        if query.made_by:  # its own SQL is for DuckDB alone
+            return self.sql_arrow(f"FROM {name}")
         if self.has_stored_views:
             text = self._with_stored_calls(query.sql, values)
             used = {name: value for name, value in values.items() if re.search(rf"\${name}\b", text)}
@@ -419,6 +421,13 @@ class Dataset:
     def missing(self, name: str) -> list[str]:
         """Data that a named query reads and that runs lack: a line for each kind, with the remedy."""
         return missing.lines_of(self._connection, self.place, missing.tables(name), self.run_ids, self._gone)
+
+    def remarks(self, name: str, params: Mapping[str, Any]) -> list[str]:
+        """What the rows of a named query do not say: a line for each run, with the query or parameter that does."""
+        if name != "ring_order":  # one ring a run
+            return []
+        patterns = self.query_arrow("several_patterns", {**params}).to_pylist()
+        return [f"run {row['run_id']}: {row['problem']}" for row in patterns]
 
     def missing_files(self) -> list[str]:
         """Files that ingest wrote and that are gone: a line for each run, with the remedy."""

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import weakref
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,12 +29,15 @@ ORDER BY flow_id, message
 """
 
 
-def provide(connection: duckdb.DuckDBPyConnection) -> None:
-    """Put the rows of Python in the place of the views, which DuckDB alone cannot make."""
+def provide(connection: duckdb.DuckDBPyConnection, is_chosen: bool = False) -> None:
+    """Put the rows of Python in the place of the views, which DuckDB alone cannot make.
+
+    is_chosen: whether the flows are those of a job or a communicator that a user chose."""
     from ddnn_traces.collectives import tables
 
     runs = _Runs(connection)
-    streams = (_Stream(tables.JOBS, runs, lambda jobs: jobs), _Stream(tables.PATTERNS, runs, tables.patterns_of))
+    patterns_of = partial(tables.patterns_of, is_chosen=is_chosen)
+    streams = (_Stream(tables.JOBS, runs, lambda jobs: jobs), _Stream(tables.PATTERNS, runs, patterns_of))
     for name, stream in zip(_VIEWS, streams, strict=True):
         connection.register(name, stream)
 

@@ -119,7 +119,7 @@ class Views:
     def _provide_streams(self) -> None:
         """Put what Python makes in the place of its views."""
         if not self._has_streams:
-            inferred.provide(self._connection)
+            inferred.provide(self._connection, is_chosen=self._has_flows)
             self._has_streams = True
 
     def _withdraw_streams(self) -> None:

@@ -291,6 +291,37 @@ def test_several_patterns_are_told_from_one(jobs: list[dict[str, Any]], wanted: 
     assert [tuple(row[name] for name in names) for row in found] == ([] if wanted is None else [wanted])
 
 
+@pytest.mark.parametrize(
+    ("step", "topology", "problem"),
+    [
+        (
+            [("all_gather", "ring", [A, B, C], 9), ("reduce_scatter", "ring", [A, C, B], 9)], "ring",
+            "several patterns (2 collectives of 1 communicator: 2 rings; see collectives)",
+        ),
+        (
+            [("all_reduce", "rings", [A, B, C], 9), ("all_reduce", "rings", [A, C, B], 9)], "ring",
+            "several patterns (2 collectives of 1 communicator: 2 rings; see collectives)",
+        ),
+        (
+            [("all_reduce", "ring", [A, B, C], 9), ("all_to_all", "direct", [A, B, C], 9)], None,
+            "several patterns (2 collectives of 1 communicator: clique, ring; see collectives)",
+        ),
+        (
+            [("all_reduce", "ring", [A, B, C], 9), ("all_reduce", "ring", ["10.0.0.4", B, C], 9)], None,
+            "several patterns (2 collectives of 2 communicators; see communicators and choose one by parameter "
+            "communicator)",
+        ),
+    ],
+)  # fmt: skip
+def test_a_chosen_communicator_has_one_topology_where_all_its_patterns_have(
+    step: list[Any], topology: str | None, problem: str | None
+) -> None:
+    jobs = pa.Table.from_pylist([step_of(*step) | {"job": 0}], schema=tables.JOBS)
+    [row] = tables.patterns_of(jobs, is_chosen=True).to_pylist()
+    assert (row["topology"], row["problem"]) == (topology, problem)
+    assert tables.patterns_of(jobs).to_pylist()[0]["topology"] is None  # of a whole run no law says what it sends
+
+
 def test_rings_without_a_pause_between_them_are_told_apart_by_their_bytes() -> None:
     """A tensor group's all-reduce, and those of two data groups that share hosts with it, in one phase."""
     tensor = [("5", "6"), ("6", "7"), ("7", "8"), ("8", "5")]

@@ -158,7 +158,8 @@ def two_jobs() -> dict[str, pl.DataFrame]:
         for place, host in enumerate(HOSTS):
             flow = len(flows)
             other = HOSTS[(place + (1, 2)[job]) % 3]
-            flows.append({"run_id": "r", "flow_id": flow, "src_ip": host, "dst_ip": other, "protocol": 6})
+            about = {"protocol": 6, "payload_bytes": 48 * size, "wire_bytes": 50 * size}
+            flows.append({"run_id": "r", "flow_id": flow, "src_ip": host, "dst_ip": other} | about)
             for number in range(4 * 12):
                 start = (period * (number // 4) + 5 * (number % 4)) * MS + place * MS // 10
                 messages.append({
@@ -196,7 +197,42 @@ def test_a_query_of_jobs_has_the_rows_of_one(jobs: Dataset) -> None:
 def test_two_jobs_have_no_common_topology(jobs: Dataset) -> None:
     [row] = jobs.query("topology").to_dicts()
     assert row["topology"] == "unknown"
-    assert row["problem"] == "several patterns (2 collectives of 2 communicators; see collectives)"
+    said = "2 collectives of 2 communicators; see communicators and choose one by parameters job and communicator"
+    assert row["problem"] == f"several patterns ({said})"
+    [patterns] = jobs.query("several_patterns").to_dicts()
+    assert (patterns["jobs"], patterns["problem"]) == (2, row["problem"])
+    assert jobs.query("inferred_jobs")["job"].to_list() == [0, 1]
+    assert jobs.remarks("ring_order", {}) == [f"run r: {row['problem']}"]
+
+
+def test_a_chosen_communicator_has_the_topology_of_its_flows(jobs: Dataset) -> None:
+    for job in (0, 1):
+        [row] = jobs.query("topology", job=job, communicator=0).to_dicts()
+        assert (row["topology"], row["problem"]) == ("ring", None)
+        assert row["confidence"] > 0.5
+        assert jobs.query("ring_order", job=job, communicator=0)["is_ring"].to_list() == [True] * 3
+
+
+def both_ways() -> dict[str, pl.DataFrame]:
+    """An all-reduce of 60,000 bytes on a ring of three hosts, and in the pause after it one in the other direction."""
+    tables = two_jobs()
+    second = pl.col("flow_id") >= 3
+    number = pl.col("message") // 4
+    tables["messages"] = tables["messages"].with_columns(
+        first_ns=pl.when(second).then(pl.col("first_ns") + (25 - 43 * number) * MS).otherwise("first_ns")
+    )
+    return tables
+
+
+def test_rings_in_both_directions_are_a_ring_where_their_communicator_is_chosen(tmp_path: Path, cache: Path) -> None:
+    with write_dataset(tmp_path / "both", both_ways()) as dataset:
+        of_run, chosen = dataset.query("topology"), dataset.query("topology", communicator=0)
+        remarks = [dataset.remarks("ring_order", params) for params in ({}, {"communicator": 0})]
+    said = "several patterns (2 collectives of 1 communicator: 2 rings; see collectives"
+    may_choose = f"{said} or choose it by parameter communicator)"
+    assert of_run.select("topology", "confidence", "problem").row(0) == ("unknown", 0, may_choose)
+    assert chosen.select("topology", "confidence", "problem").row(0) == ("ring", None, None)
+    assert remarks == [[f"run r: {may_choose}"], [f"run r: {said})"]]
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def _shapes(topologies: pl.DataFrame) -> str:
         if kind == "unknown":
             return f"the run does not show its topology ({topologies['problem'][0]})"
         return f"the run shows: {words(kind)}"
-    # "several patterns (10 collectives of 4 communicators; see collectives)": the numbers are in the table
+    # "several patterns (5 collectives of 1 communicator: clique, ring; see collectives)": the numbers are in the table
     problem = pl.col("problem").str.replace(r"^(several|more than one) (.*) \(.*; (see .*)\)$", "$1 $2; $3")
     kinds = (
         topologies.with_columns(problem)
