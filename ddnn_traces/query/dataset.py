@@ -44,6 +44,12 @@ _CONFIG: dict[str, Any] = {
 _OF_FILES = (duckdb.InternalError, duckdb.FatalException, duckdb.SerializationException)
 
 
+#: Runs of which parameter_servers knows nothing: it takes the centre of a star for one where one is declared.
+_WITHOUT_DECLARED_SERVERS = """
+SELECT run_id FROM runs
+WHERE topology IS NULL AND run_id NOT IN (SELECT run_id FROM hosts WHERE role = 'parameter_server') ORDER BY run_id
+"""
+
 _SHOWN_RUNS = 3  # names in a dataset's repr, and of runs where a name is wrong
 
 
@@ -424,10 +430,13 @@ class Dataset:
 
     def remarks(self, name: str, params: Mapping[str, Any]) -> list[str]:
         """What the rows of a named query do not say: a line for each run, with the query or parameter that does."""
-        if name != "ring_order":  # one ring a run
-            return []
-        patterns = self.query_arrow("several_patterns", {**params}).to_pylist()
-        return [f"run {row['run_id']}: {row['problem']}" for row in patterns]
+        if name == "ring_order":  # one ring a run
+            patterns = self.query_arrow("several_patterns", {**params}).to_pylist()
+            return [f"run {row['run_id']}: {row['problem']}" for row in patterns]
+        if catalogue.find(name).subject == "servers":
+            runs = [run_id for (run_id,) in self._connection.execute(_WITHOUT_DECLARED_SERVERS).fetchall()]
+            return [missing.line_of_undeclared_servers(runs, len(self.run_ids))] if runs else []
+        return []
 
     def missing_files(self) -> list[str]:
         """Files that ingest wrote and that are gone: a line for each run, with the remedy."""

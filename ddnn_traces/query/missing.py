@@ -97,6 +97,15 @@ def lines_of_files(gone: Mapping[str, list[str]]) -> list[str]:
     ]
 
 
+def line_of_undeclared_servers(undeclared: list[str], runs: int) -> str:
+    """undeclared: the runs without a declared parameter server or topology. runs: number of all."""
+    return (
+        f"{_named(undeclared, runs)}: no parameter server and no topology is declared, and traffic cannot tell a "
+        "parameter server from the centre of a star, or servers on workers from a clique; query topology has what the "
+        "traffic shows (root_ip is a star's centre); give the host its role in run.toml and ingest again"
+    )
+
+
 def _more(files: int) -> str:
     return f", and {counted(files, 'more file')}" if files else ""
 

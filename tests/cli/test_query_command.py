@@ -145,6 +145,20 @@ def test_query_tells_what_the_runs_lack(command: RunCommand, bare: Dataset) -> N
     assert command("query", bare.path, "traffic_matrix").stderr == b""
 
 
+def test_servers_of_runs_that_declare_none_are_said_to_be_unknown(command: RunCommand, tmp_path: Path) -> None:
+    pair = [{"run_id": run, "flow_id": 0, "src_ip": A, "dst_ip": B, "payload_bytes": 9} for run in ("asis", "told")]
+    roles = pl.DataFrame({"run_id": ["told"], "host_ip": [A], "role": ["parameter_server"]})
+    tables = {"runs": pl.DataFrame({"run_id": ["asis", "told"]}), "flows": pl.DataFrame(pair), "hosts": roles}
+    with write_dataset(tmp_path / "dataset", tables) as dataset:
+        (line,) = dataset.remarks("parameter_servers", {})
+        assert dataset.query("parameter_servers").rows() == [("told", A, "role", 1.0)]
+        assert dataset.remarks("traffic_matrix", {}) == []
+    assert line.startswith("run asis: no parameter server and no topology is declared")
+    done = command("query", "dataset", "parameter_servers")
+    assert f"note: {line}" in lines(done.stderr)
+    assert not any("no parameter" in said for said in lines(command("query", "dataset", "flow_counts").stderr))
+
+
 def test_every_table_that_may_be_empty_has_a_hint(tmp_path: Path) -> None:
     empty = write_dataset(tmp_path / "empty", {"runs": pl.DataFrame({"run_id": ["x"]})})
     with empty:
