@@ -12,6 +12,7 @@ from ddnn_traces.collectives.periods import Period, chain_of, periods
 from ddnn_traces.collectives.streams import MS, Array, Stream, hosts_of, without_control
 
 _SAME_TIME = 1.35  # factor between the step times of two flows: medians of loaded hosts
+_ALMOST_BEST = 0.97  # of a flow's best score: rounds of its step have 0.88 to 0.96 of it, or as much in some flows only
 _FEW_VOTES = 0.2  # of the flows that take a part of a step for the whole
 _MOST_JITTER = 0.15  # of a step, between the steps of two flows of one job: 0.01 to 0.1, of two jobs 0.28 and more
 _OF_A_PART, _OF_A_JOB = 0.8, 0.95  # share of steps: two jobs of near step times often send constant bytes, too
@@ -61,9 +62,32 @@ def find_jobs(streams: Sequence[Stream]) -> tuple[list[Job], list[Stream]]:
         taken = [job for job in clusters if is_closed(job)] or clusters
         jobs += taken
         left -= {stream for job in taken for stream in job}
+    if not any(is_closed(job) for job in jobs) and (job := _with_best_periods(possible)):
+        jobs, left = [job], left - set(job)
     jobs = _merged([*jobs, *({stream: latest[stream]} for stream in possible if stream in left and stream in latest)])
     known = {stream for job in jobs for stream in job}
     return jobs, [stream for stream in streams if stream not in known]
+
+
+def _with_best_periods(possible: dict[Stream, list[Period]]) -> Job | None:
+    """All flows, with the shortest step time at which each has nearly its best score, in phase and closed; else None.
+
+    Equal rounds of a ring recur nearly as well as its steps: then no time of its own is clear in any flow. Two hosts
+    have no ring, and what they lost and sent again recurs as well.
+    """
+    if len(hosts_of(possible)) < 3:
+        return None
+    best = {
+        stream: [p for p in found if p.score >= _ALMOST_BEST * max(other.score for other in found)]
+        for stream, found in possible.items()
+    }
+    for time in sorted({period.time for found in best.values() for period in found}):
+        near = {stream: [p for p in found if _near(p.time, time)] for stream, found in best.items()}
+        if all(near.values()):
+            job = {stream: max(found, key=lambda p: p.score) for stream, found in near.items()}
+            if is_closed(job) and len(_in_phase(job)) == 1:
+                return job
+    return None
 
 
 def _near(time: float, other: float) -> bool:

@@ -118,6 +118,8 @@ def test_buckets_without_a_pause_are_told_apart() -> None:
             "torchp2p-resnet_like-sgd-128-gloo-normal-halving_doubling-n4", "halving_doubling", 1,
             marks=pytest.mark.long,
         ),
+        # six equal rounds a step, which pause and recur nearly as well as the step
+        ("mpi-mlp1-sgd-128-openmpi-normal-ring-n4", "ring", 1),
         # before and after a restart; gRPC's control messages close no job of two hosts
         ("tf-mlp1-sgd-32-grpc-normal-ring-n3-killed_worker2", "ring", 2),
     ],
