@@ -43,20 +43,33 @@ Once = Callable[[str, Callable[[Path], object]], Path]
 FULL = Path(__file__).parents[2] / "shared" / "captures"
 
 
+@contextlib.contextmanager
+def keeping_sigterm() -> Iterator[None]:
+    """main() takes SIGTERM for its own."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def run_here(*arguments: str | Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """The command line, run in this process; an exception that is not handled is raised."""
     import pandas  # noqa: F401  before ingest hides it: pyarrow asks for it only once
     import scipy  # noqa: F401
 
     line = ["ddnn-traces", *map(str, arguments)]
-    terminate, threshold = signal.getsignal(signal.SIGTERM), gc.get_threshold()
-    with pytest.MonkeyPatch.context() as patch, CliRunner().isolation(input=stdin) as (stdout, stderr, _):
+    threshold = gc.get_threshold()
+    with (
+        keeping_sigterm(),
+        pytest.MonkeyPatch.context() as patch,
+        CliRunner().isolation(input=stdin) as (stdout, stderr, _),
+    ):
         patch.setattr("sys.argv", line)
         patch.setattr("sys.meta_path", [*sys.meta_path])  # ingest hides pandas and scipy from its own process
         with pytest.raises(SystemExit) as ended:
             main()
         sys.stdout.flush()
-    signal.signal(signal.SIGTERM, terminate)
     gc.set_threshold(*threshold)
     return subprocess.CompletedProcess(line, int(ended.value.code or 0), stdout.getvalue(), stderr.getvalue())
 

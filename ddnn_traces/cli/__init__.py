@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 import click
 
@@ -25,6 +28,7 @@ from ddnn_traces.cli.testbed import earlier_sweep, testbed
 from ddnn_traces.errors import DdnnTracesError, LeakError, PredictionError, PublishError, QueryError
 from ddnn_traces.text import printable, printable_lines
 
+_READER_LEFT = 128 + 13  # as a shell has it of a process that SIGPIPE ended
 _SHOWN = 300  # letters of a text in a message
 
 
@@ -33,7 +37,11 @@ def main() -> NoReturn:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that an ingest removes its half-written files
     try:
         # the code of a click.exceptions.Exit; commands return None
-        sys.exit(cli.main(prog_name="ddnn-traces", standalone_mode=False))
+        code = cli.main(prog_name="ddnn-traces", standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(code)
+    except (_ReaderLeft, BrokenPipeError):
+        _end_without_reader()
     except click.ClickException as error:
         said = io.StringIO()
         error.show(said)
@@ -58,6 +66,28 @@ def main() -> NoReturn:
         _fail("interrupted; no half-written file is left", 130)
 
 
+class _ReaderLeft(Exception):
+    """A BrokenPipeError, of which click would make exit code 1."""
+
+
+@contextlib.contextmanager
+def _leaving_readers() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise _ReaderLeft from error
+
+
+def _end_without_reader() -> NoReturn:
+    """End quietly where the reader of the output left, as head does.
+
+    SIGPIPE itself would leave half-written files, and end a server for one client.
+    """
+    with Path(os.devnull).open("wb") as nowhere:  # for what Python writes out as it ends
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+    sys.exit(_READER_LEFT)
+
+
 def _fail(message: str, code: int, form: Callable[[str], str] = printable) -> NoReturn:
     click.echo(f"ddnn-traces: {form(message)}", err=True)
     sys.exit(code)
@@ -76,6 +106,14 @@ _GROUPS: dict[str, tuple[click.Command, ...]] = {
 class _Grouped(click.Group):
     """The command line, whose --help lists the commands under headings."""
 
+    @_leaving_readers()
+    def make_context(self, *args: Any, **options: Any) -> click.Context:  # --help and --version print here
+        return super().make_context(*args, **options)
+
+    @_leaving_readers()
+    def invoke(self, ctx: click.Context) -> Any:
+        return super().invoke(ctx)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, self.commands))
         for heading, commands in _GROUPS.items():
@@ -93,8 +131,8 @@ class _Grouped(click.Group):
 def cli() -> None:
     """Packet captures of distributed deep-learning training: flow tables, SQL, regression and reports.
 
-    Exit codes: 0 done, 1 the data is wrong or partial, 2 the call is wrong, 130 interrupted (Ctrl-C). Missing folders
-    above --out are made.
+    Exit codes: 0 done, 1 the data is wrong or partial, 2 the call is wrong, 130 interrupted (Ctrl-C), 141 the reader
+    of the output left (head). Missing folders above --out are made.
     """
 
 

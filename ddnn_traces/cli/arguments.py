@@ -193,7 +193,7 @@ class RowsOutput:
         shown = rows.slice(0, self.limit) if self.limit else rows
         with written(self.out) if self.out else contextlib.nullcontext(sys.stdout.buffer) as file:
             if chosen == "table":
-                file.write(terminal.table_text(shown, ns=self.ns).encode())
+                file.writelines(text.encode() for text in terminal.table_text(shown, ns=self.ns))
             else:
                 formats.write(shown, chosen, file)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -16,12 +17,13 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 from small_runs import A, B, C, ring, write_captures
-from tools import CODE, CTRL_C, RunCommand, interrupted_in_its_wait
+from tools import CODE, CTRL_C, RunCommand, interrupted_in_its_wait, keeping_sigterm
 
 import ddnn_traces
-from ddnn_traces.cli import lines, shell, terminal
+from ddnn_traces.cli import lines, main, shell, terminal
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import schema
@@ -79,6 +81,43 @@ def test_piped_output_is_whole(command: RunCommand, several: Dataset) -> None:
     done = command("sql", several.path, "SELECT range AS number FROM range(200)")
     assert done.stderr == b""
     assert re.findall(r"\d+", done.stdout.decode()) == [str(number) for number in range(200)]
+
+
+def test_a_piped_table_comes_in_pieces_whose_columns_stand_below_each_other() -> None:
+    count = 2_500
+    table = pa.table(
+        {"name": ["漢字" if row % 7 else "plain" for row in range(count)], "number": range(count), "": ["end"] * count}
+    )
+    pieces = list(terminal.table_text(table, title="Rows"))
+    assert len(pieces) > 2
+    title, head, rule, *rows = "".join(pieces).splitlines()
+    assert (title, len(rows)) == ("Rows", count)
+    assert {cell_len(row) for row in (rule, *rows)} == {cell_len(head.rstrip()) + len("   end")}
+    assert [row.split() for row in rows[6:9]] == [["漢字", "6", "end"], ["plain", "7", "end"], ["漢字", "8", "end"]]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["query", "--help"],
+        ["describe"],
+        *(["runs", "HERE", "--format", name] for name in ("csv", "json", "table")),
+    ],
+)
+def test_a_command_whose_reader_left_ends_quietly(
+    arguments: list[str], several: Dataset, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    line = [str(several.path) if word == "HERE" else word for word in ["ddnn-traces", *arguments]]
+    with os.fdopen(writing, "w") as nobody, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", nobody)
+        patch.setattr(sys, "argv", line)
+        with pytest.raises(SystemExit) as ended, keeping_sigterm():
+            main()
+    assert ended.value.code == 141
+    assert [said for said in capfd.readouterr().err.splitlines() if not said.startswith("note: no topology")] == []
 
 
 def test_a_cell_of_markdown_holds_no_bar(command: RunCommand, several: Dataset) -> None:
