@@ -25,8 +25,7 @@ WITH members AS (
 SELECT run_id, count(*) AS jobs, any_value(shared_hosts) AS shared_hosts, coalesce(any_value(is_interrupted), false) AS is_interrupted,
        CASE WHEN count(*) > 1 AND any_value(is_interrupted) IS NULL
             THEN format('{} trainings are in its captures: topology, totals and steps are of all together. Put the captures of each into a '
-                        || 'folder of its own, or choose {} of one (ingest --filter)', count(*),
-                        CASE WHEN any_value(shared_hosts) > 0 THEN 'the ports' ELSE 'the hosts' END)
+                        || 'folder of its own, or ingest each by its filter (query job_filters)', count(*))
        END AS problem
 FROM job_periods
 JOIN shared USING (run_id)

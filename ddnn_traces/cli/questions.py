@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Collection
@@ -147,6 +148,7 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
         seen = set(jobs["run_id"])
         unseen = [run for run in opened.run_ids if run not in seen]
         mixed = opened.query("jobs_of_run").drop_nulls("problem")
+        filters = opened.query("job_filters").rows_by_key("run_id") if mixed.height else {}
         uncaptured = Counter(opened.query("uncaptured_hosts")["run_id"]) if unseen else Counter()
         unknown_payload = (
             dict(opened.query("unknown_payload").select("run_id", "problem").iter_rows()) if unseen else {}
@@ -165,6 +167,9 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
         click.echo(f"Nothing stands out in {counted(quiet, 'job')}.")
     for run_id, problem in mixed.select("run_id", "problem").iter_rows():
         click.echo(printable(f"{run_id}: {problem}."))
+        for job, expression, reason in filters.get(run_id, []):
+            what = reason or f"--filter {shlex.quote(expression)}"  # addresses of others' data, to be copied to a shell
+            click.echo(printable(f"  job {job}: {what}"))
     partial = [run for run in unseen if uncaptured[run] and run not in unknown_payload]
     if partial:
         names = listed([f"{counted(uncaptured[run], 'host')} of {run}" for run in partial], _MOST_NAMES)

@@ -70,7 +70,10 @@ def _several_jobs(section: Section) -> list[str]:
     some = section.rows(source).drop_nulls("problem")
     if some.is_empty():
         return []
-    caption = "Runs that hold several trainings; the query `jobs` has the hosts and the step time of each."
+    caption = (
+        "Runs that hold several trainings; the query `jobs` has the hosts and the step time of each, `job_filters` "
+        "what separates them."
+    )
     columns = [texts("run", "run_id"), numbers("trainings", "jobs", count), texts("what to do", "problem")]
     section.table(some, columns, caption, source)
     named = listed(some["run_id"].to_list(), _MOST_NAMES)
