@@ -1,136 +1,107 @@
 """How many collectives the inference finds, and how long it takes, by the number of hosts.
 
-python benchmarks/collectives_scale.py 16,64
+python benchmarks/collectives_scale.py 16,64,256 [PATTERN,... [STEPS]]
 
-Messages of made patterns, eight steps each, with no packets behind them: rounds of rings each 0.5 ms, jitter up to
-0.3 ms, 60 to 70 ms between steps.
+Runs of the simulator, eight steps each unless said: hosts on links of 10 Gbit/s, 0.02 ms apart, which compute for 200
+ms a step, with jitter of 2%. The truth is what was simulated. Messages are its transfers, with no packets behind them.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import Counter
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ddnn_traces.collectives import tables
+from ddnn_traces.traffic import simulator
+from ddnn_traces.traffic.simulator.job import SimulatedRun
+from ddnn_traces.traffic.simulator.layers import LayerProfile
+from ddnn_traces.traffic.simulator.patterned import PatternResult
+from ddnn_traces.traffic.simulator.patterns import Pattern
+from ddnn_traces.traffic.table_writer import TrafficTables
 
-MS = 1_000_000
-STEPS = 8
-CHANNELS = (1, 3, 7, 9)  # strides of the orders of rings at once
-MICRO_BATCHES, TENSOR, EXPERTS = 4, 4, 8
+MS = 1e6
+KINDS = {"allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all"}
+#: Patterns by their names, with the bytes of their layers.
+PATTERNS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
+    "ring": ({"name": "rings"}, (20_000_000,)),
+    "rings, 4 channels": ({"name": "rings", "channels": 4}, (20_000_000,)),
+    "double tree": ({"name": "double_tree"}, (20_000_000,)),
+    "fsdp, 3 shards": ({"name": "fsdp"}, (5_000_000, 11_200_000, 7_400_000)),
+    "fsdp, 8 equal shards": ({"name": "fsdp"}, (3_000_000,) * 8),
+    "pipeline": ({"name": "pipeline"}, (20_000_000,)),
+    "tensor and data": ({"name": "tensor_data"}, (20_000_000,)),
+    "experts in groups of 8": ({"name": "moe", "group_size": 8}, (20_000_000,)),
+}
 
 Truth = Counter[tuple[str, frozenset[str]]]
 
 
-class Wire:
-    """What hosts write. clock: ns. truth: collectives of the step that is being written, by kind and hosts."""
-
-    def __init__(self) -> None:
-        self.flows: dict[tuple[int, int, int], list[tuple[int, int, int]]] = defaultdict(list)
-        self.dice, self.clock, self.truth = np.random.default_rng(1), 0, Truth()
-
-    def send(self, src: int, dst: int, size: int, after_ms: float, channel: int = 0) -> None:
-        first = self.clock + int((after_ms + self.dice.uniform(0, 0.05)) * MS)
-        self.flows[src, dst, channel].append((first, first + int(0.3 * MS), size))
-
-    def ring(self, kind: str, order: Sequence[int], size: int, channel: int = 0) -> float:
-        """The collective on a ring; its time, ms."""
-        rounds = (len(order) - 1) * (2 if kind == "all_reduce" else 1)
-        for number in range(rounds):
-            for place, host in enumerate(order):
-                self.send(host, order[(place + 1) % len(order)], size // len(order), 0.5 * number, channel)
-        self.note(kind, order)
-        return 0.5 * rounds
-
-    def note(self, kind: str, hosts: Sequence[int]) -> None:
-        self.truth[kind, frozenset(map(address, hosts))] += 1
-
-    def wait(self, ms: float) -> None:
-        self.clock += int(ms * MS)
-
-    def messages(self) -> pa.Table:
-        rows = []
-        for flow_id, ((src, dst, _), written) in enumerate(self.flows.items()):
-            offset = 0
-            for first, last, size in sorted(written):
-                rows.append((flow_id, address(src), address(dst), first, last, offset, size, True))
-                offset += size
-        columns = dict(zip(tables.MESSAGES.names, zip(*rows, strict=True), strict=True))
-        return pa.table({name: list(column) for name, column in columns.items()}, schema=tables.MESSAGES)
+def simulated(pattern: dict[str, Any], layers: tuple[int, ...], hosts: int, steps: int = 8) -> PatternResult:
+    forward = np.full(len(layers), 200 * MS / 3 / len(layers))
+    names = tuple(f"layer-{number}" for number in range(len(layers)))
+    run = SimulatedRun(
+        workers=hosts, steps=steps, compute_jitter=0.02, delay_ms=0.02, update_ms=5, pattern=Pattern.of(pattern),
+        profile=LayerProfile("made", names, forward, 2 * forward, np.array(layers)), fusion_bytes=max(layers),
+    )  # fmt: skip
+    found = simulator.simulate(run)
+    assert isinstance(found, PatternResult)
+    return found
 
 
-def address(host: int) -> str:
-    return f"10.0.{host // 256}.{host % 256}"
+def truth(result: PatternResult, addresses: list[str]) -> Truth:
+    """The collectives of a step, each channel for itself, by kind and hosts."""
+    found = Truth()
+    for span in result.graph.spans:
+        if span.bytes < 0:
+            continue
+        if span.kind == "send":
+            pairs = zip(span.hosts.tolist(), (int(name.removeprefix("to ")) for name in span.name), strict=True)
+            found.update(("send", frozenset({addresses[src], addresses[dst]})) for src, dst in pairs)
+            continue
+        members: dict[str, set[str]] = {}
+        for host, name in zip(span.hosts.tolist(), span.name, strict=True):
+            members.setdefault(name, set()).add(addresses[host])
+        found.update((KINDS.get(span.kind, span.kind), frozenset(hosts)) for hosts in members.values())
+    return found
 
 
-def ring(wire: Wire, size: int) -> None:
-    wire.wait(wire.ring("all_reduce", range(size), 1_000_000))
-
-
-def rings(wire: Wire, size: int) -> None:
-    orders = [[place * stride % size for place in range(size)] for stride in CHANNELS]
-    wire.wait(max(wire.ring("all_reduce", order, 1_000_000, channel) for channel, order in enumerate(orders)))
-
-
-def fsdp(wire: Wire, size: int) -> None:
-    shards = [25_000 * size, 56_000 * size, 37_000 * size]
-    forward = [("all_gather", shard) for shard in shards]
-    backward = [(kind, shard) for shard in reversed(shards) for kind in ("all_gather", "reduce_scatter")]
-    for kind, shard in (*forward, *backward):
-        wire.wait(wire.ring(kind, range(size), shard) + 2)
-
-
-def pipeline(wire: Wire, size: int) -> None:
-    for links in ([(i, i + 1) for i in range(size - 1)], [(i, i - 1) for i in range(size - 1, 0, -1)]):
-        for batch in range(MICRO_BATCHES):
-            for place, (src, dst) in enumerate(links):
-                wire.send(src, dst, 100_000, 3 * (batch + place))
-                wire.note("send", (src, dst))
-        wire.wait(3 * (MICRO_BATCHES + size) + 5)
-
-
-def tensor_data(wire: Wire, size: int) -> None:
-    for _ in range(4):
-        for first in range(0, size, TENSOR):
-            wire.ring("all_reduce", range(first, first + TENSOR), 200_000)
-        wire.wait(10)
-    wire.wait(max(wire.ring("all_reduce", range(rank, size, TENSOR), 2_000_000) for rank in range(TENSOR)))
-
-
-def moe(wire: Wire, size: int) -> None:
-    for _ in range(2):
-        for first in range(0, size, EXPERTS):
-            group = range(first, first + EXPERTS)
-            for src, dst in ((a, b) for a in group for b in group if a != b):
-                wire.send(src, dst, 50_000, wire.dice.uniform(0, 0.3))
-            wire.note("all_to_all", group)
-        wire.wait(15)
-    wire.wait(wire.ring("all_reduce", range(size), 3_000_000))
+def messages(result: PatternResult) -> tuple[pa.Table, list[str]]:
+    """As the inference reads them, and the address of each host."""
+    traffic = simulator.traffic(result)
+    made = pa.Table.from_batches(TrafficTables(traffic).batches("messages"))
+    flow, addresses = made["flow_id"].to_numpy(), np.array(traffic.addresses)
+    ends = addresses[np.array(traffic.ends)]
+    last = made["first_ns"].to_numpy() + made["duration_ns"].to_numpy()
+    columns = [
+        made["flow_id"], ends[flow, 0], ends[flow, 1], made["first_ns"], last, made["stream_offset"], made["bytes"],
+        np.ones(len(flow), bool),
+    ]  # fmt: skip
+    named = dict(zip(tables.MESSAGES.names, columns, strict=True))
+    return pa.table(named, schema=tables.MESSAGES), addresses.tolist()
 
 
 def main() -> None:
+    chosen = sys.argv[2].split(",") if len(sys.argv) > 2 else list(PATTERNS)
+    steps = int(sys.argv[3]) if len(sys.argv) > 3 else 8
     print("pattern, hosts: messages; collectives of a step, found, printed; CPU time of the inference, s")
-    for size in map(int, sys.argv[1].split(",")):
-        for pattern in (ring, rings, fsdp, pipeline, tensor_data, moe):
-            wire = Wire()
-            for _ in range(STEPS):
-                wire.truth = Truth()
-                pattern(wire, size)
-                wire.wait(wire.dice.uniform(60, 70))
-            messages, begin = wire.messages(), time.process_time()
-            jobs = tables.jobs_of("made", messages).to_pylist()
+    for hosts in map(int, sys.argv[1].split(",")):
+        for name in (name for name in PATTERNS if name in chosen or name.split(",")[0] in chosen):
+            result = simulated(*PATTERNS[name], hosts, steps)
+            written, addresses = messages(result)
+            wanted, begin = truth(result, addresses), time.process_time()
+            jobs = tables.jobs_of("made", written).to_pylist()
             seconds = time.process_time() - begin
             found = Truth(
                 (one["kind"], frozenset(one["hosts"])) for job in jobs for one in job["collectives"] or []
             )  # fmt: skip
-            numbers = (found & wire.truth).total(), found.total()
+            numbers = (found & wanted).total(), found.total()
             print(
-                f"{pattern.__name__}, {size}: {messages.num_rows}; {wire.truth.total()}, {numbers[0]}, {numbers[1]}; "
-                f"{seconds:.1f}",
+                f"{name}, {hosts}: {written.num_rows}; {wanted.total()}, {numbers[0]}, {numbers[1]}; {seconds:.1f}",
                 flush=True,
             )
 

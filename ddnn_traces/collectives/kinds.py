@@ -16,7 +16,7 @@ import numpy as np
 
 from ddnn_traces.collectives import shapes
 from ddnn_traces.collectives.jobs import Steps
-from ddnn_traces.collectives.phases import Parts, Phase, measured, merge
+from ddnn_traces.collectives.phases import Parts, Phase, measured, merge, part_in
 from ddnn_traces.collectives.streams import Array, Stream, by_hosts, groups, header_bytes, hosts_of, without_control
 from ddnn_traces.text import counted
 
@@ -29,6 +29,7 @@ _EXACT = 5e-4  # of the bytes, for a sum of messages
 _MOST_SUMS = 300
 _MOST_PHASES = 9  # that are looked at as sums of shards
 _LEAST_SHARD = 100.0  # bytes
+_FEW_PAIRS = 0.1  # of the sends of a step
 _SEEN = 0.2  # of the messages of a length, so many have known ends
 
 
@@ -61,7 +62,7 @@ def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]
             of_rings[phase.hosts].append(phase)
         elif len({s.hosts for s in streams}) == len(streams) and shapes.is_all_to_all(streams):
             result.append(_all_to_all(phase, header))
-        elif _balanced(phase) and (trees := shapes.double_tree(streams)):
+        elif _balanced(phase) and (trees := shapes.double_tree(streams, _times(phase, steps, parts))):
             result += [_tree(phase, channel) for channel in range(len(trees))]
         elif _balanced(phase) and (orders := shapes.rings(streams)):
             result += [_one_of_rings(phase, order, channel) for channel, order in enumerate(orders)]
@@ -71,6 +72,7 @@ def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]
         result += _of_ring(phases, header)
     if (whole := _whole_step(result, steps, header)) is not None:
         return [whole]
+    result = _without_pairs(result, steps, parts)
     return sorted(_divided_sends(result), key=lambda collective: collective.phases[0].order)
 
 
@@ -126,6 +128,18 @@ def _completed(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts])
     return left
 
 
+def _times(phase: Phase, steps: Steps, parts: dict[Stream, Parts]) -> dict[Stream, float]:
+    """When each flow of a phase sends in a step: mean of its messages, median over the steps, ns since its start."""
+    found = {}
+    for stream, span in phase.spans.items():
+        part = part_in(parts[stream], span, steps)
+        begin = np.array([phase.start[step] for step in part.step.tolist()])
+        number, place = np.unique(part.step, return_inverse=True)
+        mean = np.bincount(place, part.first - begin, len(number)) / np.bincount(place, minlength=len(number))
+        found[stream] = float(np.median(mean)) if len(mean) else 0.0
+    return found
+
+
 # Rings
 
 
@@ -160,7 +174,10 @@ def _of_ring(phases: Sequence[Phase], header: float) -> list[Collective]:
                     _all_reduce([piece], count * (one - header), size, "lengths") for count, one in several or []
                 ]
             continue
-        groups = _grouped(run, [4 * (size - 1), 2 * (size - 1), size - 1]) or [run]
+        lengths_of_run = [4 * (size - 1), 2 * (size - 1), size - 1]
+        groups = _grouped(run, lengths_of_run) or [run]
+        if size > 2 and all(_in_two(group, size) for group in groups):
+            groups = _grouped(run, lengths_of_run[1:]) or groups
         for group in groups:
             rounds = sum(piece.messages for piece in group)
             if rounds == size - 1 and size > 2:
@@ -259,6 +276,21 @@ def _without_pause(phases: Sequence[Phase]) -> Iterator[list[_Piece]]:
 
 def _pause(one: Phase, other: Phase) -> float:
     return float(np.median([other.start[step] - one.end[step] for step in one.end if step in other.start] or [np.inf]))
+
+
+def _in_two(group: Sequence[_Piece], size: int) -> bool:
+    """Whether a pause in the middle of twice as many messages as an all-reduce has is longer than either half: then
+    these are two, and not one of gloo's, which divides a round in two messages."""
+    ends = np.cumsum([piece.messages for piece in group]).tolist()
+    if ends[-1] != 4 * (size - 1) or 2 * (size - 1) not in ends:
+        return False
+    middle = ends.index(2 * (size - 1)) + 1
+    halves = [[piece.phase for piece in some] for some in (group[:middle], group[middle:])]
+    lasts = [
+        np.median([half[-1].end[step] - half[0].start[step] for step in half[-1].end if step in half[0].start] or [0.0])
+        for half in halves
+    ]
+    return bool(_pause(halves[0][-1], halves[1][0]) > max(lasts))
 
 
 def _duration(phase: Phase) -> float:
@@ -490,6 +522,17 @@ def _outside_in(volumes: dict[tuple[str, str], float], calls: dict[tuple[str, st
         ):
             return False
     return True
+
+
+def _without_pairs(found: list[Collective], steps: Steps, parts: dict[Stream, Parts]) -> list[Collective]:
+    """Among sends only, a few all-reduces of two hosts are sends there and back: the last stages of a pipeline answer
+    each other without a pause."""
+    pairs = [one for one in found if one.kind != "send"]
+    sends = [one for one in found if one.kind == "send"]
+    if len(pairs) > _FEW_PAIRS * len(sends) or any(len(one.hosts) > 2 for one in pairs):
+        return found
+    phases = dict.fromkeys(phase for one in pairs for phase in one.phases)
+    return [*sends, *(one for phase in phases for one in _sends(phase, steps, parts))]
 
 
 def _divided_sends(found: Sequence[Collective]) -> list[Collective]:

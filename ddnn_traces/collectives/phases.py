@@ -11,6 +11,7 @@ import itertools
 import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -44,17 +45,17 @@ class Phase:
     lengths: Array
     cases: int
 
-    @property
+    @cached_property
     def hosts(self) -> frozenset[str]:
         return hosts_of(self.spans)
 
-    @property
+    @cached_property
     def connections(self) -> int:
         """Flows between two hosts that carry one transfer together, as NCCL's channels do: so many that each pair has
         them once or several times."""
         return math.gcd(*Counter(stream.hosts for stream in self.spans).values())
 
-    @property
+    @cached_property
     def edges(self) -> list[tuple[Stream, ...]]:
         """Flows that are one edge of the pattern: those of one transfer."""
         return [
@@ -63,7 +64,7 @@ class Phase:
             for place in range(0, len(same), self.connections)
         ]
 
-    @property
+    @cached_property
     def volumes(self) -> list[float]:
         """Bytes of each edge."""
         return [sum(self.spans[one][1] - self.spans[one][0] for one in edge) for edge in self.edges]

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from ddnn_traces.collectives.streams import Stream, hosts_of
+import numpy as np
+
+from ddnn_traces.collectives.streams import Stream, by_hosts, hosts_of
 
 _HALF = 0.02  # that bytes may differ from half of others
 _MOST_TRIES = 20_000  # of the searches for cycles and trees
+_MOST_SEARCHED = 32  # hosts whose rings are searched for
+_MOST_MESSAGES = 500  # of a flow, whose times are looked at
+_MOST_PARTS = 8
+_MOST_DEGREE = 3  # of a host in a tree
 
 Tree = tuple[tuple[str, str], ...]
 
@@ -40,6 +47,69 @@ def rings(streams: Sequence[Stream]) -> list[list[str]] | None:
     sends, receives = Counter(s.src for s in streams), Counter(s.dst for s in streams)
     if rest or channels < 2 or len(hosts) < 3 or {*sends.values(), *receives.values()} != {channels}:
         return None
+    divided = _by_time(streams, channels) or _by_search(streams, channels) or _by_stride(streams, channels)
+    return None if divided is None else [order_of(cycle) for cycle in divided]
+
+
+def _by_time(streams: Sequence[Stream], channels: int) -> list[list[Stream]] | None:
+    """At each host a message on a ring is followed by one on the same ring: flows are paired where that comes soonest.
+
+    None where the pairs are no rings over all hosts, as where hosts send whenever they like.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    following: dict[Stream, Stream] = {}
+    of_host: dict[str, tuple[list[Stream], list[Stream]]] = defaultdict(lambda: ([], []))
+    for stream in streams:
+        of_host[stream.dst][0].append(stream)
+        of_host[stream.src][1].append(stream)
+    for received, sent in of_host.values():
+        wait = [[_wait(one, other) for other in sent] for one in received]
+        for row, column in zip(*linear_sum_assignment(wait), strict=True):
+            following[received[row]] = sent[column]
+    return _trails(following, channels)
+
+
+def _wait(received: Stream, sent: Stream) -> float:
+    """Median time from the end of a received message to the begin of the next one that is sent, ns."""
+    ends = received.last[:_MOST_MESSAGES]
+    place = np.searchsorted(sent.first, ends)
+    there = place < len(sent.first)
+    return float(np.median(sent.first[place[there]] - ends[there])) if there.any() else 0.0
+
+
+def _trails(following: dict[Stream, Stream], channels: int) -> list[list[Stream]] | None:
+    """The rings that these pairs are; None where one is not over all hosts."""
+    left, found = set(following), []
+    for first in following:
+        if first not in left:
+            continue
+        ring, stream = [], first
+        while stream in left:
+            left.remove(stream)
+            ring.append(stream)
+            stream = following[stream]
+        found.append(ring)
+    over_all = all(len({stream.src for stream in ring}) == len(ring) for ring in found)
+    return found if over_all and len(found) == channels else None
+
+
+def _by_stride(streams: Sequence[Stream], channels: int) -> list[list[Stream]] | None:
+    """Rings that go on by the same number of places in the order of addresses."""
+    hosts = sorted(hosts_of(streams), key=lambda host: [part.zfill(3) for part in host.split(".")])
+    place = {host: number for number, host in enumerate(hosts)}
+    of_stride: dict[int, list[Stream]] = defaultdict(list)
+    for stream in streams:
+        of_stride[(place[stream.dst] - place[stream.src]) % len(hosts)].append(stream)
+    rings = list(of_stride.values())
+    return rings if len(rings) == channels and all(map(is_ring, rings)) else None
+
+
+def _by_search(streams: Sequence[Stream], channels: int) -> list[list[Stream]] | None:
+    """The first division into rings of a search that ends after so many tries."""
+    hosts = hosts_of(streams)
+    if len(hosts) > _MOST_SEARCHED:
+        return None
     tries = [0]
 
     def cycles(path: list[Stream], used: frozenset[Stream]) -> Iterator[list[Stream]]:
@@ -68,8 +138,7 @@ def rings(streams: Sequence[Stream]) -> list[list[str]] | None:
     of_host: dict[str, list[Stream]] = defaultdict(list)
     for stream in streams:
         of_host[stream.src].append(stream)
-    found = divide(channels, frozenset())
-    return None if found is None else [order_of(cycle) for cycle in found]
+    return divide(channels, frozenset())
 
 
 def components(edges: Sequence[tuple[Stream, ...]]) -> list[list[tuple[Stream, ...]]]:
@@ -131,14 +200,19 @@ def is_all_to_all(streams: Sequence[Stream]) -> bool:
     return len(hosts) >= 3 and len({s.hosts for s in streams}) >= 0.9 * len(hosts) * (len(hosts) - 1)
 
 
-def double_tree(streams: Sequence[Stream]) -> tuple[Tree, Tree] | None:
+def double_tree(streams: Sequence[Stream], times: Mapping[Stream, float] | None = None) -> tuple[Tree, Tree] | None:
     """Two spanning trees, each edge both ways, in which every host is a leaf of one and none has more than three
-    neighbours in one: NCCL's double binary tree (ncclGetDtree). None where the flows are not of this kind."""
+    neighbours in one: NCCL's double binary tree (ncclGetDtree). None where the flows are not of this kind.
+
+    times: when each flow sends in a step, on average. What goes up a tree goes before what comes down.
+    """
     hosts = hosts_of(streams)
     flows = Counter((min(s.hosts), max(s.hosts)) for s in streams)
     if len(hosts) < 4 or flows.total() != 4 * (len(hosts) - 1) or any(count % 2 for count in flows.values()):
         return None
     edges = [edge for edge, count in sorted(flows.items()) for _ in range(count // 2)]
+    if times and (trees := _by_direction(streams, times)) and _are_complements(trees, hosts):
+        return trees
     tries = [0]
 
     def divide(place: int, trees: tuple[Tree, Tree]) -> tuple[Tree, Tree] | None:
@@ -146,7 +220,7 @@ def double_tree(streams: Sequence[Stream]) -> tuple[Tree, Tree] | None:
         if tries[0] > _MOST_TRIES:
             return None
         if place == len(edges):
-            return trees if _complement(trees, hosts) else None
+            return trees if _are_complements(trees, hosts) else None
         for index in (0, 1) if place else (0,):
             tree = trees[index]
             if len(tree) < len(hosts) - 1 and not _connected(tree, edges[place]):
@@ -158,6 +232,81 @@ def double_tree(streams: Sequence[Stream]) -> tuple[Tree, Tree] | None:
     return divide(0, ((), ()))
 
 
+def _by_direction(streams: Sequence[Stream], times: Mapping[Stream, float]) -> tuple[Tree, Tree] | None:
+    """The trees by what goes up. A host is a leaf of one tree, and there sends up at once; in the other one it waits
+    for its children, whose edges are of that tree, too. The parts that roots leave open are tried."""
+    up: dict[str, list[int]] = defaultdict(list)
+    children: dict[str, list[int]] = defaultdict(list)
+    edges: list[tuple[str, str]] = []
+    ascending: list[float] = []
+    flows = by_hosts(streams)
+    for (one, other), sent in flows.items():
+        if one > other:
+            continue
+        back = sorted(flows.get((other, one), []), key=times.__getitem__)
+        for first, second in zip(sorted(sent, key=times.__getitem__), reversed(back), strict=True):
+            rising = min(first, second, key=times.__getitem__)
+            up[rising.src].append(len(edges))
+            children[rising.dst].append(len(edges))
+            edges.append((one, other))
+            ascending.append(times[rising])
+    # which edges are of the same tree as which, and which are not
+    related: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for host in hosts_of(streams):
+        own = sorted(up[host], key=ascending.__getitem__)
+        pairs = [(own[0], own[1], 1)] if len(own) == 2 else []
+        pairs += [(own[1], child, 0) for child in children[host]] if len(own) == 2 else []
+        if len(own) == 1 and len(children[host]) == 1:
+            pairs.append((own[0], children[host][0], 1))
+        for edge, another, differs in pairs:
+            related[edge].append((another, differs))
+            related[another].append((edge, differs))
+    parts: list[dict[int, int]] = []
+    seen: set[int] = set()
+    for begin in range(len(edges)):
+        if begin in seen:
+            continue
+        colour, waiting = {begin: 0}, [begin]
+        while waiting:
+            edge = waiting.pop()
+            for another, differs in related[edge]:
+                if another not in colour:
+                    colour[another] = colour[edge] ^ differs
+                    waiting.append(another)
+        seen |= colour.keys()
+        parts.append(colour)
+    hosts = hosts_of(streams)
+    if len(parts) > _MOST_PARTS:
+        return None
+    for flips in itertools.product((0, 1), repeat=len(parts) - 1):
+        trees: tuple[list[tuple[str, str]], list[tuple[str, str]]] = ([], [])
+        for part, flip in zip(parts, (0, *flips), strict=True):
+            for edge, one_colour in part.items():
+                trees[one_colour ^ flip].append(edges[edge])
+        made = tuple(trees[0]), tuple(trees[1])
+        if _are_complements(made, hosts):
+            return made
+    return None
+
+
+def _are_complements(trees: tuple[Tree, Tree], hosts: frozenset[str]) -> bool:
+    """Whether both are trees over all hosts, each host is a leaf of one, and no host has more than three neighbours."""
+    for tree in trees:
+        parts = {host: host for host in hosts}
+
+        def root(host: str, parts: dict[str, str] = parts) -> str:
+            while parts[host] != host:
+                host = parts[host]
+            return host
+
+        for one, other in tree:
+            parts[root(one)] = root(other)
+        if len(tree) != len(hosts) - 1 or len({root(host) for host in hosts}) > 1:
+            return False
+    degrees = [Counter(host for edge in tree for host in edge) for tree in trees]
+    return all(min(d[host] for d in degrees) == 1 and max(d[host] for d in degrees) <= _MOST_DEGREE for host in hosts)
+
+
 def _connected(tree: Tree, edge: tuple[str, str]) -> bool:
     reached, added = {edge[0]}, True
     while added:
@@ -165,8 +314,3 @@ def _connected(tree: Tree, edge: tuple[str, str]) -> bool:
         reached |= new
         added = bool(new)
     return edge[1] in reached
-
-
-def _complement(trees: tuple[Tree, Tree], hosts: frozenset[str]) -> bool:
-    degrees = [Counter(host for edge in tree for host in edge) for tree in trees]
-    return all(min(d[host] for d in degrees) == 1 and max(d[host] for d in degrees) <= 3 for host in hosts)

@@ -21,6 +21,7 @@ from ddnn_traces.collectives.jobs import Steps
 from ddnn_traces.collectives.kinds import collectives, sharded
 from ddnn_traces.collectives.phases import measured, parts_of
 from ddnn_traces.collectives.streams import Array, Stream
+from ddnn_traces.traffic.simulator.task_graph import double_tree
 
 CAPTURES = Path(__file__).parents[2] / "data" / "captures"
 RUNS = [
@@ -185,6 +186,44 @@ def test_a_double_binary_tree_is_two_trees() -> None:
     assert [len(found) for found in trees] == [7, 7]
     assert sorted(trees[0] + trees[1]) == sorted((str(min(e)), str(max(e))) for e in tree + mirrored)
     assert shapes.double_tree(made(both(tree) + both(tree))) is None  # inner hosts are a leaf of none
+
+
+@pytest.mark.parametrize("ranks", [9, 64, 101])
+def test_a_large_double_tree_is_divided_by_what_goes_up_first(ranks: int) -> None:
+    """Each rank sends up at once where it is a leaf, and else behind its children; hosts have other names."""
+    names = np.random.default_rng(1).permutation(ranks)
+    streams, times, wanted = [], {}, []
+    for parents in double_tree(ranks):
+        height = [0] * ranks
+        for _ in range(ranks.bit_length()):
+            for rank in range(ranks):
+                if parents[rank] >= 0:
+                    height[parents[rank]] = max(height[parents[rank]], height[rank] + 1)
+        edges = [(rank, parents[rank]) for rank in range(ranks) if parents[rank] >= 0]
+        for rank, parent in edges:
+            up, down = made([(str(names[rank]), str(names[parent])), (str(names[parent]), str(names[rank]))])
+            streams += [up, down]
+            times |= {up: height[rank], down: 100 - height[rank]}
+        wanted.append({frozenset((str(names[a]), str(names[b]))) for a, b in edges})
+    trees = shapes.double_tree(streams, times)
+    assert trees is not None
+    found = [{frozenset(edge) for edge in tree} for tree in trees]
+    assert found in (wanted, wanted[::-1])
+
+
+def test_large_rings_are_told_apart_by_what_follows_at_each_host() -> None:
+    random = np.random.default_rng(1)
+    orders = [random.permutation(40) for _ in range(3)]
+    streams = []
+    for channel, order in enumerate(orders):
+        for place, host in enumerate(order):
+            first = 1000 * place + 40_000 * np.arange(5) + 300 * channel
+            edge = str(host), str(order[(place + 1) % 40])
+            streams.append(Stream(len(streams), *edge, first, first, first, first + 900, first))
+    found = shapes.rings(streams)
+    assert found is not None
+    following = [{(o[i], o[(i + 1) % 40]) for i in range(40)} for o in found]
+    assert all({(str(o[i]), str(o[(i + 1) % 40])) for i in range(40)} in following for o in orders)
 
 
 def test_rings_are_told_apart() -> None:
