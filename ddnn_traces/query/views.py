@@ -15,7 +15,8 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +114,8 @@ class Views:
             return False
         self._add(set(catalogue.catalogue()))
         self._withdraw_streams()  # the comments are of the views
-        self._connection.execute(";".join([*_table_comments(), *_query_comments()]))
+        comments = map(_query_comments, catalogue.catalogue().values())
+        self._connection.execute(";".join([*_table_comments(), *chain.from_iterable(comments)]))
         return True
 
     def _provide_streams(self) -> None:
@@ -129,10 +131,12 @@ class Views:
 
     def _add(self, names: set[str]) -> None:
         if new := names - self._made:
-            self._connection.execute(";".join(f"DROP VIEW {name}" for name in schema.TABLES))
-            made = [_query(query) for name, query in catalogue.catalogue().items() if name in new]
-            self._connection.execute(_without_tables(made))
-            self._create_tables()
+            with _all_or_nothing(self._connection):
+                self._connection.execute(";".join(f"DROP VIEW {name}" for name in schema.TABLES))
+                _make_queries(
+                    self._connection, [query for query in catalogue.catalogue().values() if query.name in new]
+                )
+                self._create_tables()
             self._made |= new
 
     def _create_tables(self) -> None:
@@ -221,7 +225,7 @@ def _make_definitions(file: Path, here: Place) -> None:
 
 def _define(connection: duckdb.DuckDBPyConnection, here: Place, path_sql: Callable[[str], str] = sql_literal) -> None:
     """Make all views and macros, with their comments. path_sql: as in _table_view()."""
-    connection.execute(_without_tables([*map(_query, catalogue.catalogue().values()), *_query_comments()]))
+    _make_queries(connection, catalogue.catalogue().values(), _query_comments)
     for table in schema.tables():
         connection.execute(_table_view(table, here, path_sql=path_sql))
     connection.execute(";".join(_table_comments()))
@@ -233,14 +237,48 @@ def _folder_is(folder: Path) -> str:
     return f"CREATE OR REPLACE MACRO {_FOLDER}() AS {value}; COMMENT ON MACRO {_FOLDER} IS {sql_literal(meaning)}"
 
 
-def _without_tables(definitions: Sequence[str]) -> str:
-    """SQL that makes queries where their tables are not yet; these must be made afterwards.
+@contextlib.contextmanager
+def _all_or_nothing(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """A transaction, unless the user's SQL began one: what is interrupted can be begun again."""
+    import duckdb
 
-    They are bound to empty tables, which takes half as long as binding to files: a view holds names, not tables, and so
-    reads whatever has the name later.
+    try:
+        connection.begin()
+    except duckdb.TransactionException:
+        yield
+        return
+    try:
+        yield
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.commit()
+
+
+def _make_queries(
+    connection: duckdb.DuckDBPyConnection,
+    queries: Iterable[catalogue.Query],
+    comments: Callable[[catalogue.Query], Sequence[str]] = lambda _: (),
+) -> None:
+    """Make queries where their tables are not yet; these must be made afterwards. queries: each after those it reads.
+
+    DuckDB binds a view with all that it reads, and what that reads. So each is bound to empty tables that stand for the
+    tables and views: it takes a quarter of the time. A view holds names, not tables, and reads whatever has the name
+    later.
     """
-    dropped = [f"DROP TABLE {name}" for name in schema.TABLES]
-    return ";".join([*map(_empty_table, schema.tables()), *definitions, *dropped])
+    connection.execute(";".join(map(_empty_table, schema.tables())))
+    made = []
+    for query in queries:
+        connection.execute(";".join([_query(query), *comments(query)]))
+        if not query.params and not query.made_by:  # whose name a stream of Python may have
+            made.append(query.name)
+            columns = connection.execute(f"DESCRIBE {query.name}").fetchall()
+            listed = ", ".join(f'"{column}" {kind}' for column, kind, *_ in columns)
+            connection.execute(
+                f"ALTER VIEW {query.name} RENAME TO made_{query.name}; CREATE TABLE {query.name} ({listed})"
+            )
+    connection.execute(";".join(f"DROP TABLE {name}" for name in (*schema.TABLES, *made)))
+    connection.execute(";".join(f"ALTER VIEW made_{name} RENAME TO {name}" for name in made))
 
 
 def replace_views(dataset: Path, file: Path, folder: Path) -> None:
@@ -390,20 +428,15 @@ def _table_comments() -> list[str]:
     return comments
 
 
-def _query_comments() -> list[str]:
-    comments = []
-    for query in catalogue.catalogue().values():
-        comment = f"{query.question} One row: {query.row}"
-        if query.params:  # DuckDB has no comments on the columns of a macro
-            comment += "".join(f"\n{column.name}: {column.comment}" for column in query.columns)
-            comments.append(f"COMMENT ON MACRO TABLE {query.name} IS {sql_literal(comment)}")
-        else:
-            comments.append(f"COMMENT ON VIEW {query.name} IS {sql_literal(comment)}")
-            comments += [
-                f"COMMENT ON COLUMN {query.name}.{column.name} IS {sql_literal(column.comment)}"
-                for column in query.columns
-            ]
-    return comments
+def _query_comments(query: catalogue.Query) -> list[str]:
+    comment = f"{query.question} One row: {query.row}"
+    if query.params:  # DuckDB has no comments on the columns of a macro
+        comment += "".join(f"\n{column.name}: {column.comment}" for column in query.columns)
+        return [f"COMMENT ON MACRO TABLE {query.name} IS {sql_literal(comment)}"]
+    columns = [
+        f"COMMENT ON COLUMN {query.name}.{column.name} IS {sql_literal(column.comment)}" for column in query.columns
+    ]
+    return [f"COMMENT ON VIEW {query.name} IS {sql_literal(comment)}", *columns]
 
 
 def _value(value: Any) -> str:

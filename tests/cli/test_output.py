@@ -20,7 +20,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 from small_runs import A, B, C, ring, write_captures
-from tools import CODE, CTRL_C, RunCommand, interrupted_in_its_wait, keeping_sigterm
+from tools import CODE, CTRL_C, RunCommand, interrupted_in_its_wait, keeping_sigterm, mostly_long
 
 import ddnn_traces
 from ddnn_traces.cli import lines, main, shell, terminal
@@ -449,7 +449,7 @@ real, command.callback = command.callback, work
 """
 
 
-@pytest.mark.parametrize("name", ["ingest", "regress", "report"])
+@pytest.mark.parametrize("name", mostly_long(["ingest", "regress", "report"], "ingest"))
 def test_ctrl_c_ends_a_wait_of_any_command(sample: Path, sample_dataset: Dataset, tmp_path: Path, name: str) -> None:
     source = next(sample.iterdir()) if name == "ingest" else sample_dataset.path
     of_one_run = ("--run", sample_dataset.run_ids[0]) if name == "report" else ()

@@ -131,6 +131,29 @@ def test_only_what_sql_reads_is_made(dataset: Path) -> None:
         assert opened.sql(names)["count_star()"][0] > made[0][0] + 50
 
 
+def test_what_is_interrupted_is_made_again(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(query: catalogue.Query) -> str:
+        if query.name == "pair_payload":
+            raise KeyboardInterrupt
+        return made(query)
+
+    made = views._query
+    with ddnn_traces.open(dataset) as opened:
+        monkeypatch.setattr(views, "_query", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            opened.query("ring_order")
+        monkeypatch.setattr(views, "_query", made)
+        assert opened.query("ring_order").height == 3
+
+
+def test_queries_are_made_within_a_transaction_of_the_user(dataset: Path) -> None:
+    with ddnn_traces.open(dataset) as opened:
+        opened.sql("BEGIN")
+        assert opened.query("traffic_matrix").height == 6
+        opened.sql("COMMIT")
+        assert opened.query("traffic_matrix").height == 6
+
+
 def test_from_any_folder(dataset: Path, tmp_path: Path) -> None:
     for folder in (tmp_path, dataset, Path("/")):
         assert plain(dataset / views.FILE, "SELECT count(*) FROM flows", folder) == "[(6,)]\n"
