@@ -95,6 +95,12 @@ _originals = click.Choice(["kept", "withheld"])
     metavar="FILE",
     help="Secret of the anonymisation: read, or made there. Default: RELEASE.key next to the release.",
 )
+@click.option(
+    "--renamed",
+    type=_path,
+    metavar="FILE",
+    help="Write the old and the new name of each renamed run there (CSV), readable by you alone: it undoes that.",
+)
 @click.option("--bagit", is_flag=True, help="Lay it out as a BagIt bag (RFC 8493).")
 @click.option(
     "--previous", type=_path, metavar="RELEASE", help="The previous release: for the changelog and the version."

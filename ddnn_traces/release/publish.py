@@ -6,7 +6,9 @@ The release is made in a hidden folder next to its place and put there by one re
 from __future__ import annotations
 
 import contextlib
+import csv
 import filecmp
+import io
 import math
 import os
 import re
@@ -69,6 +71,7 @@ class PublishOptions:
     allow_flagged: Sequence[str] = ()
     splits: Sequence[str] = ()
     key: Path | None = None
+    renamed: Path | None = None
     bagit: bool = False
     previous: Path | None = None
     jobs: int | None = None
@@ -124,6 +127,7 @@ def publish(
     with _removed_after_error(out, key_file if made else None), _open(dataset, options, out) as opened:
         publishing = _Publishing(opened, out, options, messages, statements, key_file, previous, ask)
         remove_left_behind(out)
+        publishing.write_renamed()
         try:
             with whole_folder(out) as folder:
                 release = publishing.build(folder)
@@ -184,6 +188,14 @@ def _key_file(dataset: Path, options: PublishOptions, out: Path, previous: facts
     key_file = options.key or default
     if key_file.resolve().is_relative_to(out.resolve()):
         raise UsageError(f"{key_file}: the key would be inside the release, for all to read; name a file elsewhere")
+    if options.renamed and options.renamed.resolve().is_relative_to(out.resolve()):
+        raise UsageError(
+            f"{options.renamed}: the names would be inside the release, for all to read; name a file elsewhere"
+        )
+    if options.renamed and options.renamed.resolve() == key_file.resolve():
+        raise UsageError(
+            f"{key_file}: the key and the names of renamed runs are two files; name another one with --renamed"
+        )
     if dataset.is_dir() and out.resolve().is_relative_to(dataset.resolve()):
         raise UsageError(f"{out}: the release would be inside the dataset {dataset}; choose an --out elsewhere")
     if dataset.is_dir() and key_file.resolve().is_relative_to(dataset.resolve()):
@@ -404,10 +416,26 @@ class _Publishing:
     def _tell_renamed(self) -> None:
         if renamed := self.anonymiser.renamed:
             shown = [f"{old} is {new} in the release" for old, new in sorted(renamed.items())]
+            where = self.options.renamed
+            all_of_them = f"{where} has all" if where else "--renamed FILE writes all"
             self.messages.info(
                 f"renamed {counted(len(renamed), 'run')}, whose names hold what must not be published (an address, a "
-                f"host, a user, a time, an unknown word): {listed(shown, _MOST_LISTED)}"
+                f"host, a user, a time, an unknown word): {listed(shown, _MOST_LISTED)}; {all_of_them}"
             )
+
+    def write_renamed(self) -> None:
+        """The names of all renamed runs, for who publishes them alone. Raises UsageError."""
+        if (file := self.options.renamed) is None:
+            return
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(["run_id", "released_run_id"])
+        rows.writerows(sorted(self.anonymiser.renamed.items()))
+        try:
+            make_folders(file.parent)
+            keys.write_private(file, text.getvalue())
+        except OSError as error:
+            raise UsageError(f"{file}: cannot be written ({error.strerror}); name a file elsewhere") from error
 
     def build(self, folder: Path) -> facts.Release:
         """Make the release in a folder. Raises _UnchangedError, LeakError, PublishError."""

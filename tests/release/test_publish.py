@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import gzip
 import json
@@ -9,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import struct
 import subprocess
 import sys
@@ -511,8 +513,18 @@ def test_runs_whose_names_identify_are_renamed_everywhere(sample: Path, tmp_path
     tag = "[0-9a-f]{8}"
     patterns = (f"at_{tag}", "plain", f"run-{tag}", f"run1-{tag}", f"run_2_{tag}", f"{scheme[:-9]}{tag}")
     assert all(re.fullmatch(*pair) for pair in zip(patterns, found[names], strict=True))
-    done = run("publish", tmp_path / "dataset", *OPTIONS, "--out", tmp_path / "told", "--allow", "plain")
+    told = ["publish", tmp_path / "dataset", *OPTIONS, "--out", tmp_path / "told", "--allow", "plain"]
+    inside = run(*told, "--renamed", tmp_path / "told" / "names.csv")
+    assert (inside.returncode, (tmp_path / "told").exists()) == (2, False)
+    assert "the names would be inside the release" in inside.stderr
+    done = run(*told, "--renamed", tmp_path / "names.csv")
     assert done.returncode == 0
+    with (tmp_path / "names.csv").open(newline="") as file:
+        _, *pairs = csv.reader(file)
+    assert [old for old, _ in pairs] == sorted(names[:-1])
+    with ddnn_traces.open(tmp_path / "told") as opened:
+        assert {new for _, new in pairs} == {*opened.run_ids} - {"plain"}
+    assert stat.S_IMODE((tmp_path / "names.csv").stat().st_mode) == 0o600
     assert "renamed 5 runs, whose names hold what must not be published" in done.stderr
     assert "run1-10.10.0.2 is run1-" in done.stderr
 

@@ -109,18 +109,23 @@ def _decoded(content: bytes) -> bytes:
 
 def _make(path: Path) -> None:
     try:
-        number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
-        try:
-            with os.fdopen(number, "w", encoding="ascii") as file:
-                file.write(secrets.token_hex(KEY_BYTES) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(path)
-            sync([path.parent])
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_private(path, secrets.token_hex(KEY_BYTES) + "\n")
     except OSError as error:
         raise UsageError(
             f"{path}: no key can be made there ({error.strerror}); name a file in a folder that can be written"
         ) from error
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that its owner alone can read, whole or not at all. Raises OSError."""
+    number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
+    try:
+        with os.fdopen(number, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+        sync([path.parent])
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
