@@ -25,6 +25,9 @@ SECTION_HEADER, INTERFACE_DESCRIPTION, OLD_PACKET, SIMPLE_PACKET = 0x0A0D0D0A, 1
 NAME_RESOLUTION, INTERFACE_STATISTICS, ENHANCED_PACKET = 4, 5, 6
 LEAST_BLOCK_BYTES, MOST_BLOCK_BYTES = 12, 1 << 24
 
+#: captures.format of a capture that was parsed to text before (ingestors/parsed_files.py).
+PARSED = "tshark-fields"
+
 
 def pcap_header(snaplen: int, link: int, nanoseconds: bool = True) -> bytes:
     """The file header of a pcap in little endian, times in ns or us. link: LINKTYPE_ number."""

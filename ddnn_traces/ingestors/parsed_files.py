@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ddnn_traces.capture_format import PARSED
 from ddnn_traces.pcap.capture_facts import (
     CELLS,
     FLOW_FACTS,
@@ -39,8 +40,8 @@ from ddnn_traces.text import counted, shown
 
 #: The folder of these files in a run's.
 FOLDER = "parsed-files"
-#: The engine and the format of such a file in the table captures.
-ENGINE, FORMAT = "tshark_fields", "tshark-fields"
+#: The engine of such a file in the table captures.
+ENGINE = "tshark_fields"
 #: The reason in the ledger of a packet that is not TCP over IPv4, or has several of a field (a tunnel, an ICMP error).
 NO_FIVE_TUPLE = "no_five_tuple"
 _MALFORMED = "malformed"
@@ -125,7 +126,7 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
         reader = _Reader(options, cells)
         lines = _Lines(file.blocks())
         names = columns_of(lines.first_line())
-        facts = CaptureFacts(path, ENGINE, file.file_bytes, format=FORMAT if names else None)
+        facts = CaptureFacts(path, ENGINE, file.file_bytes, format=PARSED if names else None)
         for block in lines.blocks():
             if names is not None:
                 reader.add(block, names)

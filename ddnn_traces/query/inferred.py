@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddnn_traces import cache as caches
 from ddnn_traces import collectives
+from ddnn_traces.capture_format import PARSED
 from ddnn_traces.store.whole_files import whole_file
 
 if TYPE_CHECKING:
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
 
 _VIEWS = ("inferred_jobs", "several_patterns")
 _RUNS = "SELECT run_id FROM runs ORDER BY run_id"
-_MESSAGES = """
+_MESSAGES = f"""
 SELECT flow_id, src_ip, dst_ip, first_ns, first_ns + duration_ns AS last_ns, stream_offset, bytes,
        bytes > 64 AND end_source <> 'next_message' AS is_end
 FROM messages JOIN flows USING (run_id, flow_id)
-WHERE run_id = $1 AND src_ip <> dst_ip AND run_id NOT IN (SELECT run_id FROM captures WHERE format = 'tshark-fields')
+WHERE run_id = $1 AND src_ip <> dst_ip AND run_id NOT IN (SELECT run_id FROM captures WHERE format = '{PARSED}')
 ORDER BY flow_id, message
 """
 

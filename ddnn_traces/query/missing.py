@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from ddnn_traces.capture_format import PARSED
 from ddnn_traces.query import catalogue
 from ddnn_traces.store import checksums, schema
 from ddnn_traces.text import counted
@@ -127,7 +128,7 @@ def _parsed_runs(connection: duckdb.DuckDBPyConnection, place: Place, runs: list
         return []
     rows = connection.execute(
         "SELECT DISTINCT run_id FROM read_parquet($1, union_by_name = true, hive_partitioning = false) "
-        "WHERE format = 'tshark-fields'", [list(files)],
+        "WHERE format = $2", [list(files), PARSED],
     ).fetchall()  # fmt: skip
     found = {run for (run,) in rows}
     return [run for run in runs if run in found]
