@@ -32,8 +32,15 @@ const sum = (groupby) => ({aggregate: [{op: 'sum', field: 'bytes', as: 'bytes'}]
 const BYTES = "replace(format(datum.value, '.6~s'), regexp('([a-zA-Z]?)$'), ' $1B')";
 const end = (runs) => Math.max(...runs.map((run) => (run.windows + 1) * run.width_s));
 
-// drawn: the datasets of which some run of the page has rows. Vega warns of a chart without any.
-const spec = (most, width, end_s, datasets, drawn) => {
+// What decides the charts and their sizes: the datasets of the chosen runs that have rows, senders, receivers and flows.
+const outline = (found) => {
+  const count = (name) => new Set(found.windows.map((row) => row[name])).size;
+  return {drawn: Object.keys(found).filter((name) => found[name].length), senders: count('sender'), receivers: count('receiver'), flows: count('flow')};
+};
+const CELL = 60, BAR = 26; // pixels, at most
+
+const spec = (most, width, end_s, datasets) => {
+  const {drawn, senders, receivers, flows} = outline(datasets); // Vega warns of a chart without rows
   const charted = (name, chart) => (drawn.includes(name) ? [chart] : []);
   const time = {field: 'since_s', type: 'quantitative', title: "time since the run's first packet (s)",
     scale: {nice: false, domain: [0, {expr: 'end_s'}]}};
@@ -68,12 +75,12 @@ const spec = (most, width, end_s, datasets, drawn) => {
           y: {field: 'track', type: 'nominal', title: null, axis: inside},
           tooltip: ['run', 'track', 'step', 'position', 'kind', 'since_s', 'until_s', 'payload'].map((field) => ({field}))}}),
       {columns: isNarrow ? 1 : 2, concat: [
-        {data: {name: 'windows'}, width: isNarrow ? width : width * 0.36, height: 300, params: [point('pair', ['sender', 'receiver'])],
+        {data: {name: 'windows'}, width: Math.min(isNarrow ? width : width * 0.36, CELL * receivers), height: Math.min(300, CELL * senders), params: [point('pair', ['sender', 'receiver'])],
           transform: [...filters('time', 'flow'), sum(['sender', 'receiver'])], mark: 'rect',
           encoding: {x: {field: 'receiver', type: 'nominal', title: 'receiver', sort: 'ascending'}, y: {field: 'sender', type: 'nominal', title: 'sender'},
             color: {...bytes, scale: {type: 'log', scheme: 'yellowgreenblue'}, legend: {labelExpr: BYTES, orient: 'bottom'}}, opacity: chosenOpacity('pair'),
             tooltip: ['sender', 'receiver', 'bytes'].map((field) => ({field}))}},
-        {data: {name: 'windows'}, width: isNarrow ? width : width * 0.36, height: isNarrow ? {step: 26} : 300, params: [point('flow', ['flow'])],
+        {data: {name: 'windows'}, width: isNarrow ? width : width * 0.36, height: isNarrow ? {step: BAR} : Math.min(300, BAR * flows), params: [point('flow', ['flow'])],
           transform: [...filters('time', 'pair'), sum(['flow', 'series']), {joinaggregate: [{op: 'sum', field: 'bytes', as: 'all'}], groupby: ['flow']},
             {window: [{op: 'dense_rank', as: 'place'}], sort: [{field: 'all', order: 'descending'}, {field: 'flow'}]}, {filter: 'datum.place <= 20'}],
           mark: isNarrow ? {type: 'bar', height: 8} : 'bar', encoding: {y: {field: 'flow', type: 'nominal', title: null, sort: {field: 'all', order: 'descending'}, axis: isNarrow ? inside : {labelLimit: 230}},
@@ -155,13 +162,26 @@ const start = async () => {
   for (const option of list.options) option.selected = asked.has(option.value);
   if (!list.selectedOptions.length) ([...list.options].find((option) => !option.hidden) || list.options[0]).selected = true;
   const chosen = () => runs.filter((run, i) => list.options[i].selected);
-  const drawn = Object.entries(rows(runs)).filter(([, values]) => values.length).map(([name]) => name);
-  const charts = spec(most, width, end(chosen()), rows(chosen()), drawn);
-  // series, kinds and bytes have colours of their own
-  charts.vconcat.at(-1).resolve = charts.resolve = {scale: {color: 'independent'}};
-  restore(charts);
-  const {view} = await vegaEmbed('#chart', charts, {mode: 'vega-lite', renderer: 'svg', actions: false});
-  for (const [name, {write}] of Object.entries(CHOICES)) view.addSignalListener(name, (_, value) => keep(name, write(value)));
+  let view, drawnAs;
+  const embed = async (found) => {
+    const charts = spec(most, width, end(chosen()), found);
+    // series, kinds and bytes have colours of their own
+    charts.vconcat.at(-1).resolve = charts.resolve = {scale: {color: 'independent'}};
+    restore(charts);
+    view?.finalize();
+    ({view} = await vegaEmbed('#chart', charts, {mode: 'vega-lite', renderer: 'svg', actions: false}));
+    for (const [name, {write}] of Object.entries(CHOICES)) view.addSignalListener(name, (_, value) => keep(name, write(value)));
+  };
+  const draw = async () => {
+    const found = rows(chosen()), wanted = outline(found);
+    if (JSON.stringify(wanted) !== JSON.stringify(drawnAs)) await embed(found);
+    else {
+      for (const name of wanted.drawn) view.data(name, found[name]);
+      view.signal('end_s', end(chosen())).run();
+    }
+    drawnAs = wanted;
+  };
+  await draw();
   const say = () => {
     const thinned = (every, what) => (every > 1 ? `, ${what} of one step of ${every}` : '');
     $('chosen').textContent = chosen().map((run) => `${run.id} (${run.about}): windows of ${+(run.width_s * 1000).toPrecision(4)} ms` +
@@ -170,9 +190,7 @@ const start = async () => {
     keep('run', chosen().map((run) => run.id));
   };
   list.addEventListener('change', () => {
-    const found = rows(chosen());
-    for (const name of drawn) view.data(name, found[name]);
-    view.signal('end_s', end(chosen())).run();
+    globalThis.drawn = draw(); // a test waits for it
     say();
   });
   say();

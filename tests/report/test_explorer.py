@@ -110,6 +110,36 @@ def test_charts_that_are_empty_are_explained(tmp_path: Path) -> None:
     assert found["said"].endswith(", no training log and so no steps, no collectives seen")
 
 
+@pytest.mark.long
+def test_a_chart_is_there_where_a_chosen_run_has_rows_for_it(tmp_path: Path) -> None:
+    """A run with one sender and no log, and the same with a step: its cell is small, and the steps come and go."""
+    flows = {"run_id": ["bare", "logged"], "flow_id": [0, 0], "src_ip": ["10.0.0.1"] * 2, "dst_ip": ["10.0.0.2"] * 2}
+    flows |= {"src_port": [1, 1], "dst_port": [2, 2], "protocol": [6, 6], "wire_bytes": [9, 5]}
+    windows = {"run_id": ["bare", "logged"], "flow_id": [0, 0], "window_start_ns": [0, 3000], "window_ns": [1000] * 2}
+    windows |= {"wire_bytes": [9, 5]}
+    steps = {"run_id": ["logged"], "worker": ["w"], "step": [0], "start_ns": [3000], "end_ns": [3500]}
+    tables = {"runs": {"run_id": ["bare", "logged"]}, "flows": flows, "flow_windows": windows, "steps": steps}
+    with write_dataset(tmp_path / "d", {name: pl.DataFrame(rows) for name, rows in tables.items()}) as opened:
+        explorer.write(opened, tmp_path / "page.html")
+    found = probe(tmp_path / "page.html", tmp_path, STEPS_OF, fragment="#run=bare", ready="drawn")
+    assert found["steps"] == [0, 1, 0]
+    assert max(found["cell"]) <= 61
+
+
+STEPS_OF = """
+    const list = document.getElementById('runs');
+    const choose = async (name) => {
+        for (const option of list.options) option.selected = option.value === name;
+        list.dispatchEvent(new Event('change'));
+        await globalThis.drawn;
+        return [...document.querySelectorAll('.chart text')].filter((text) => text.textContent === 'step (ms)').length;
+    };
+    const cell = document.querySelector('.mark-rect.role-mark path[aria-roledescription="rect mark"]');
+    const {width, height} = cell.getBoundingClientRect();
+    return {cell: [width, height], steps: [await choose('bare'), await choose('logged'), await choose('bare')]};
+"""
+
+
 def test_connections_that_follow_each_other_are_one_flow(tmp_path: Path) -> None:
     """Every byte is drawn, under one name."""
     (run,) = runs_of(write_two_connections(tmp_path)).values()

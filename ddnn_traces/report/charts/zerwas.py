@@ -143,7 +143,7 @@ def flow_timeline(frame: pl.DataFrame) -> alt.TopLevelMixin:
         title = style.panel_title(run_id, 400, f"{counted(len(flows), 'flow')}, {window_s:g} s windows")
         return {
             "window_s": window_s, "window": f"{window_s:g}", "flows": flows, "title": title,
-            "height": style.row_step(len(flows), 11),
+            "height": style.row_step(len(flows), 14),
         }  # fmt: skip
 
     shown = frame.select("run_id", "flow", "since_start_s", "gbit_per_s", "share_of_peak")
