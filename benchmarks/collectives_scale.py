@@ -90,7 +90,9 @@ def main() -> None:
     steps = int(sys.argv[3]) if len(sys.argv) > 3 else 8
     print("pattern, hosts: messages; collectives of a step, found, printed; CPU time of the inference, s")
     for hosts in map(int, sys.argv[1].split(",")):
-        for name in (name for name in PATTERNS if name in chosen or name.split(",")[0] in chosen):
+        for name in (
+            name for name in PATTERNS if name in chosen or name.split(",")[0] in chosen or name.split()[0] in chosen
+        ):
             result = simulated(*PATTERNS[name], hosts, steps)
             written, addresses = messages(result)
             wanted, begin = truth(result, addresses), time.process_time()

@@ -16,7 +16,7 @@ from ddnn_traces.collectives.streams import MS, Array, Stream
 
 _SILENCE = 1 * MS
 _MOST_SILENCES = 400  # the longest of the first ones; the effort grows with their square
-_FIRST_SILENCES = 4000
+_FIRST_SILENCES = 1000
 _MOST_CANDIDATES = 60
 _MOST_STARTS = 40  # silences of the first steps, the longest, that are tried
 _LEAST_STEPS = 5
@@ -49,8 +49,19 @@ def periods(stream: Stream) -> list[Period]:
     """Possible periods of a flow, the shortest first; the first is the likely one, if any."""
     silence = stream.first[1:] - stream.last[:-1]
     behind = np.flatnonzero(silence > _SILENCE)[:_FIRST_SILENCES] + 1
-    if len(behind) > _MOST_SILENCES:
-        behind = np.sort(behind[np.argsort(silence[behind - 1])[-_MOST_SILENCES:]])
+    if len(behind) <= _MOST_SILENCES:
+        return _periods(stream, behind, silence)
+    found = _periods(stream, np.sort(behind[np.argsort(silence[behind - 1])[-_MOST_SILENCES:]]), silence)
+    # of one silence a step, the longest ones leave steps out
+    if not found or found[0].score < _NEARLY_BEST:
+        first = _periods(stream, behind[:_MOST_SILENCES], silence)
+        if first and (not found or first[0].score > found[0].score):
+            return first
+    return found
+
+
+def _periods(stream: Stream, behind: Array, silence: Array) -> list[Period]:
+    """The same from the silences before these messages."""
     if len(behind) < _LEAST_STEPS - 1:
         return []
     places, lengths = stream.start[behind].astype(float), silence[behind - 1].astype(float)

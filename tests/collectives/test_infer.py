@@ -19,6 +19,7 @@ from ddnn_traces.collectives import shapes, tables
 from ddnn_traces.collectives.infer import infer
 from ddnn_traces.collectives.jobs import Steps
 from ddnn_traces.collectives.kinds import collectives, sharded
+from ddnn_traces.collectives.periods import periods
 from ddnn_traces.collectives.phases import measured, parts_of
 from ddnn_traces.collectives.streams import Array, Stream
 from ddnn_traces.traffic.simulator.task_graph import double_tree
@@ -154,6 +155,15 @@ def test_half_the_bytes_between_other_pairs_are_halving_doubling_from_outside_in
             streams.append(Stream(len(streams), src, dst, start, size, first, first + 1_000_000, start + size))
     (job,) = infer(streams)
     assert [c.algorithm == "halving_doubling" for c in job.collectives if len(c.hosts) > 2] == [True] * found
+
+
+def test_one_silence_a_step_is_a_period_in_a_long_run_too() -> None:
+    """The longest of 1,500 silences of 200 ms and a little are in every third step or so."""
+    first = np.cumsum(2e8 + np.random.default_rng(1).normal(0, 4e6, 1500)).astype(np.int64)
+    size = np.full(1500, 5_000_000)
+    start = np.cumsum(size) - size
+    (found, *_) = periods(Stream(0, "a", "b", start, size, first, first + 1_000_000, start + size))
+    assert (found.size, found.score) == (5_000_000, pytest.approx(1, abs=0.05))
 
 
 def test_noise_has_no_job() -> None:

@@ -15,6 +15,7 @@ from ddnn_traces.query import checks
 from ddnn_traces.traffic import simulator
 from ddnn_traces.traffic.collectives import Collective
 from ddnn_traces.traffic.simulator import specification
+from ddnn_traces.traffic.simulator.job import SimulatedRun
 from ddnn_traces.traffic.simulator.patterned import PatternResult
 from ddnn_traces.traffic.simulator.patterns import Call
 from ddnn_traces.traffic.simulator.task_graph import double_tree, rounds_of
@@ -83,6 +84,19 @@ def test_a_slow_link_delays_the_ring() -> None:
     rates = [1000] * 7 + [500]
     expected = 30 + 14 * (2 * 2_000_000 / BYTES_PER_MS + 0.5)
     assert simulated(pattern={"name": "rings"}, link_mbit=rates).iteration_ms.max() == pytest.approx(expected, rel=0.02)
+
+
+def test_a_fault_is_in_its_steps_and_stated() -> None:
+    fault = {"kind": "slow_host", "host": "worker-3", "strength": 40, "from_step": 1, "to_step": 2}
+    usual = 30 + 14 * (2_000_000 / BYTES_PER_MS + 0.5)
+    slow = simulated(pattern={"name": "rings"}, fault=fault, iterations=4)
+    assert slow.iteration_ms[:, 2] == pytest.approx([usual, usual + 40, usual + 40, usual], abs=3)
+    run = slow.run
+    stated = (run.fault_kind, run.fault_host, run.fault_strength, run.fault_from_step, run.fault_to_step)
+    assert stated == ("slow_host", "worker-3", 40, 1, 2)
+    link = simulated(pattern={"name": "rings"}, fault={"kind": "slow_link", "host": "worker-8", "strength": 500})
+    assert link.end == pytest.approx(simulated(pattern={"name": "rings"}, link_mbit=[1000] * 7 + [500]).end)
+    assert (simulated(pattern={"name": "rings"}).run.fault_kind, SimulatedRun().fault_kind) == ("none", None)
 
 
 @pytest.mark.parametrize("hosts", [2, 3, 8])
@@ -164,6 +178,24 @@ def test_runs_and_events_state_the_pattern(dataset: ddnn_traces.Dataset) -> None
         ({"pattern": {"name": "rings", "channels": 17}}, "pattern.channels = 17; it must be 1 to 16"),
         ({"pattern": {"name": "rings", "channels": 5}}, "pattern.channels = 5; 8 workers have 4 rings"),
         ({"pattern": {"name": "rings"}, "topology": "tree"}, "topology: has no effect beside a pattern"),
+        ({"fault": {"kind": "slow_link"}}, "fault: has no effect without a pattern"),
+        (
+            {"pattern": {"name": "rings"}, "fault": {"kind": "slow"}},
+            "fault.kind = 'slow'; it must be one of slow_host,",
+        ),
+        (
+            {"pattern": {"name": "rings"}, "fault": {"kind": "slow_link", "host": "worker-9", "strength": 1}},
+            "fault.host = 'worker-9'; it must be one of worker-1 to worker-8",
+        ),
+        (
+            {"pattern": {"name": "rings"}, "fault": {"kind": "slow_link", "host": "worker-1", "strength": 0}},
+            "fault.strength = 0; it must be a number above 0: Mbit/s",
+        ),
+        (
+            {"pattern": {"name": "rings"}, "fault": {"kind": "slow_link", "strength": 1, "from_step": 2}},
+            "fault.from_step = 2; it must be 0 or more, and is of slow_host only",
+        ),
+        ({"pattern": {"name": "rings"}, "fault": {"hosts": "worker-1"}}, "fault.hosts: no such key"),
         ({"jobs": [{"pattern": {"name": "rings"}}, {}]}, "pattern: jobs that share links have none"),
     ],
 )

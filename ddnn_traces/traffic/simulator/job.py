@@ -12,7 +12,7 @@ import numpy as np
 from ddnn_traces.errors import UsageError
 from ddnn_traces.traffic.collectives import GROUPED
 from ddnn_traces.traffic.simulator.layers import Buffer, LayerProfile, fuse, parts, thesis
-from ddnn_traces.traffic.simulator.patterns import Pattern
+from ddnn_traces.traffic.simulator.patterns import Fault, Pattern
 from ddnn_traces.traffic.traffic import HEADER_BYTES, SEGMENT_BYTES, Floats, Ints, Run, packets_of
 
 QUEUES = ("fifo", "priority")
@@ -42,7 +42,8 @@ class SimulatedRun(Run):
     multicast, in_network_aggregation: distribution is sent once, aggregation received once (Chang 2018, section 3).
     header_bytes: of each packet of 1448 bytes; 0: as in the thesis, 66: Ethernet, IPv4, TCP. start_ms: of the job, and
     first_host: number of its first host, where several jobs share links. pattern: of today's training, in place of the
-    collective, which `runs` states as the topology. Raises UsageError for what cannot be.
+    collective, which `runs` states as the topology. fault: what slows one of its hosts. Raises UsageError
+    for what cannot be.
     """
 
     run_id: str = "simulation"
@@ -77,6 +78,7 @@ class SimulatedRun(Run):
     first_host: int = 0
     seed: int = 0
     pattern: Pattern | None = None
+    fault: Fault | None = None
 
     def __post_init__(self) -> None:
         profile = self.profile or thesis()
@@ -99,6 +101,8 @@ class SimulatedRun(Run):
             raise UsageError(f"{self.run_id}: iterations = {self.steps}; it must be 1 or more")
         if self.pattern:
             self.pattern.check(self.workers)
+        if self.fault:
+            self.fault.place(self.labels)
         self._need("queue", self.queue in QUEUES, " or ".join(QUEUES))
         self._need("fuse_from", self.fuse_from in ("first", "last"), "first or last")
         self._need("compute_distribution", self.compute_distribution in DISTRIBUTIONS, " or ".join(DISTRIBUTIONS))
@@ -138,6 +142,17 @@ class SimulatedRun(Run):
         words = [self.queue, "barrier" if self.barrier else "no_barrier"]
         words += [name for name in ("server_barrier", "multicast", "in_network_aggregation") if getattr(self, name)]
         return "-".join(words)
+
+    @property
+    def fault_kind(self) -> str | None:
+        """As the column of runs; none, where a pattern has no fault."""
+        return self.fault.kind if self.fault else "none" if self.pattern else None
+
+    def __getattr__(self, name: str) -> Any:
+        """fault_host and its like, as columns of runs."""
+        if name.startswith("fault_"):
+            return getattr(self.fault, name.removeprefix("fault_"), None)
+        raise AttributeError(name)
 
     @property
     def stated_topology(self) -> str:
@@ -183,6 +198,9 @@ class SimulatedRun(Run):
         servers = len(self.collective.own_servers)
         of_servers = (self.server_mbit or self.bandwidth_mbit,) * servers
         rates = self.link_mbit or ((self.bandwidth_mbit,) * self.workers + of_servers)
+        if self.fault and self.fault.kind == "slow_link":
+            place = self.fault.place(self.labels)
+            rates = (*rates[:place], min(rates[place], self.fault.strength), *rates[place + 1 :])
         return np.array(rates) * _BYTES_PER_NS
 
     def factors(self) -> Floats:
@@ -210,7 +228,7 @@ class SimulatedRun(Run):
     def parameters(self) -> dict[str, Any]:
         """As in Run; of the profile name and sums."""
         shown = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "profile"}
-        shown["pattern"] = self.pattern and asdict(self.pattern)
+        shown |= {name: shown[name] and asdict(shown[name]) for name in ("pattern", "fault")}
         profile = self.profile
         return shown | {
             "profile": profile.name,

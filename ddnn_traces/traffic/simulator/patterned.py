@@ -77,6 +77,9 @@ def simulate(run: SimulatedRun) -> PatternResult:
     every = np.tile(wire, (steps, 1))
     computes = np.flatnonzero((dst == NOBODY) & (amount > 0))
     every[:, computes] *= run.factors()[1:, src[computes]]
+    if run.fault and run.fault.kind == "slow_host":
+        first = computes[src[computes] == run.fault.place(run.labels)][0]
+        every[run.fault.steps(steps), first] += run.fault.strength * 1e6
     # in the next step the host goes on: beyond the last step there is no such task
     edges = [*graph.edges, (joins, graph.begin + graph.tasks)]
     task, waiting = (np.concatenate(ends) for ends in zip(*edges, strict=True))

@@ -123,6 +123,50 @@ class Pattern:
         return [*PATTERNS[self.name][0](self, run), *update]
 
 
+FAULTS = {"slow_host": "ms of computation more in each step", "slow_link": "Mbit/s of the host's link, either way"}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What slows a run with a pattern, as the columns fault_* of runs state it. host: label; strength: as in FAULTS;
+    from_step, to_step: the first and last step with it, of slow_host only; None: of all."""
+
+    kind: str
+    host: str
+    strength: float
+    from_step: int | None = None
+    to_step: int | None = None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """The fault of a table [fault]. Raises UsageError that names the key."""
+        known = [field.name for field in fields(cls)]
+        for key in values:
+            if key not in known:
+                raise UsageError(f"fault.{key}: no such key; {nearest(key, known)}")
+        kind, strength = values.get("kind"), values.get("strength")
+        if kind not in FAULTS:
+            raise UsageError(f"fault.kind = {kind!r}; it must be one of {', '.join(FAULTS)}")
+        if isinstance(strength, bool) or not isinstance(strength, int | float) or not 0 < strength < 1e9:
+            raise UsageError(f"fault.strength = {strength!r}; it must be a number above 0: {FAULTS[kind]}")
+        for key in ("from_step", "to_step"):
+            step = values.get(key)
+            if step is not None and (kind == "slow_link" or not isinstance(step, int) or step < 0):
+                raise UsageError(f"fault.{key} = {step!r}; it must be 0 or more, and is of slow_host only")
+        return cls(kind, str(values.get("host")), float(strength), values.get("from_step"), values.get("to_step"))
+
+    def place(self, labels: list[str]) -> int:
+        """Number of the worker. Raises UsageError for a label that none has."""
+        if self.host not in labels:
+            raise UsageError(f"fault.host = {self.host!r}; it must be one of {labels[0]} to {labels[-1]}")
+        return labels.index(self.host)
+
+    def steps(self, number: int) -> range:
+        """The steps that have it, of so many."""
+        last = number - 1 if self.to_step is None else self.to_step
+        return range(self.from_step or 0, min(last + 1, number))
+
+
 def strides(workers: int) -> list[int]:
     """Steps from a host to the next that lead around all of them, the first rings of different orders."""
     return [stride for stride in range(1, workers) if gcd(stride, workers) == 1]

@@ -17,7 +17,7 @@ from ddnn_traces.text import nearest
 from ddnn_traces.text_files import read_toml
 from ddnn_traces.traffic.simulator.job import SimulatedRun
 from ddnn_traces.traffic.simulator.layers import LayerProfile, read, read_columns, thesis
-from ddnn_traces.traffic.simulator.patterns import Pattern
+from ddnn_traces.traffic.simulator.patterns import Fault, Pattern
 
 _NUMBER = (int, float)
 #: Names of keys and the types of their values.
@@ -30,7 +30,7 @@ JOB_KEYS: dict[str, tuple[type, ...]] = {
     "partition_bytes": (int,), "compression": _NUMBER, "compute_jitter": _NUMBER, "compute_distribution": (str,),
     "update_ms": _NUMBER, "server_barrier": (bool,), "multicast": (bool,), "in_network_aggregation": (bool,),
     "header_bytes": (int,), "batch_size": (int,), "start_ms": _NUMBER, "first_host": (int,), "seed": (int,),
-    "pattern": (dict,),
+    "pattern": (dict,), "fault": (dict,),
 }  # fmt: skip
 #: Keys whose values are lists of numbers.
 LIST_KEYS = ("link_mbit", "compute_factors", "order")
@@ -51,7 +51,7 @@ CONDITIONS: Conditions = {
 }
 #: Keys of JOB_KEYS that have an effect beside a pattern.
 _OF_PATTERNS = {
-    "pattern", "run_id", "workers", "iterations", "bandwidth_mbit", "delay_ms", "fusion_bytes", "fuse_from",
+    "pattern", "fault", "run_id", "workers", "iterations", "bandwidth_mbit", "delay_ms", "fusion_bytes", "fuse_from",
     "split_tensors", "compute_jitter", "compute_distribution", "header_bytes", "batch_size", "seed",
     "update_ms",
 }  # fmt: skip
@@ -77,6 +77,10 @@ def fields(values: Mapping[str, Any], keys: Keys = KEYS) -> dict[str, Any]:
         if wrong := [name for name in given if name in JOB_KEYS and name not in _OF_PATTERNS]:
             raise UsageError(f"{wrong[0]}: has no effect beside a pattern; leave it out")
         run["pattern"] = Pattern.of(run["pattern"])
+    if "fault" in run:
+        if "pattern" not in run:
+            raise UsageError("fault: has no effect without a pattern; give that, or leave it out")
+        run["fault"] = Fault.of(run["fault"])
     return run | {"profile": profile(given)}
 
 
