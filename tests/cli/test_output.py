@@ -56,6 +56,21 @@ def test_the_suffix_of_out_is_the_format(command: RunCommand, tmp_path: Path, se
     assert head.split(" | ")[0] == "| run_id" and "--:" in rule and len(body) == rows.height
 
 
+@pytest.mark.parametrize(
+    ("name", "words", "out"),
+    [
+        ("query", ["traffic_matrix"], "rows.csv"),
+        ("sql", ["SELECT 1"], "rows.json"),
+        ("plot", ["traffic_matrix"], "chart.json"),
+    ],
+)
+def test_a_missing_folder_of_out_is_made(
+    command: RunCommand, tmp_path: Path, several: Dataset, name: str, words: list[str], out: str
+) -> None:
+    done = command(name, several.path, *words, "--out", f"new/deep/{out}")
+    assert (done.returncode, [path.name for path in (tmp_path / "new" / "deep").iterdir()]) == (0, [out])
+
+
 def test_format_overrides_the_suffix(command: RunCommand, tmp_path: Path, several: Dataset) -> None:
     command("query", several.path, "traffic_matrix", "--out", "rows.csv", "--format", "json")
     assert len(json.loads((tmp_path / "rows.csv").read_text())) == several.query("traffic_matrix").height
