@@ -16,12 +16,13 @@ from ddnn_traces.collectives.streams import MS, Array, Stream
 
 _SILENCE = 1 * MS
 _MOST_SILENCES = 400  # the longest of the first ones; the effort grows with their square
-_FIRST_SILENCES = 1000
+_FIRST_SILENCES = 4000
 _MOST_CANDIDATES = 60
 _MOST_STARTS = 40  # silences of the first steps, the longest, that are tried
 _LEAST_STEPS = 5
 _LEAST_PRESENCE = 0.6  # share of the steps that have the silence
 _MOST_SPREAD = 8.0  # 90th over 10th percentile of a silence's length over the steps
+_CLEAR = 0.65  # score: the first silences alone have 0.76 and more in long runs, at most 0.51 where much disturbs them
 _NEARLY_BEST = 0.8  # of the best score: the shortest such period is the period, its multiples score as well
 _POSSIBLE = 0.5
 
@@ -51,11 +52,12 @@ def periods(stream: Stream) -> list[Period]:
     behind = np.flatnonzero(silence > _SILENCE)[:_FIRST_SILENCES] + 1
     if len(behind) <= _MOST_SILENCES:
         return _periods(stream, behind, silence)
-    found = _periods(stream, np.sort(behind[np.argsort(silence[behind - 1])[-_MOST_SILENCES:]]), silence)
-    # of one silence a step, the longest ones leave steps out
-    if not found or found[0].score < _NEARLY_BEST:
+    longest = np.sort(behind[np.argsort(silence[behind - 1])[-_MOST_SILENCES:]])
+    found = _periods(stream, longest, silence)
+    # of one silence a step, the longest ones leave steps out, and the first ones none
+    if not found or found[0].score < _CLEAR:
         first = _periods(stream, behind[:_MOST_SILENCES], silence)
-        if first and (not found or first[0].score > found[0].score):
+        if first and first[0].score >= _CLEAR:
             return first
     return found
 

@@ -65,7 +65,7 @@ def job(values: Mapping[str, Any]) -> SimulatedRun:
 
 
 def fields(values: Mapping[str, Any], keys: Keys = KEYS) -> dict[str, Any]:
-    """The fields of a run of keys and values. Errors as of job."""
+    """The fields of a run of keys and values. Raises UsageError that names the key."""
     _check_names(values, keys)
     given = {name: value for name, value in values.items() if value is not None}
     own = {name: value for name, value in given.items() if name not in PROFILE_KEYS}
