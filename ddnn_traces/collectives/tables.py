@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from ddnn_traces.collectives.clocks import Way, offsets
 from ddnn_traces.collectives.infer import Job, infer
 from ddnn_traces.collectives.kinds import Collective
 from ddnn_traces.collectives.phases import part_in
-from ddnn_traces.collectives.streams import Stream
+from ddnn_traces.collectives.streams import MS, Array, Stream
 from ddnn_traces.text import counted
 
 #: One row: a message, ordered by flow and message; is_end: whether its end is known, not only its last packet.
@@ -133,36 +134,63 @@ def _sure_patterns(collectives: list[dict[str, Any]]) -> set[_Pattern]:
     }
 
 
-def jobs_of(run_id: str, messages: pa.Table) -> pa.Table:
-    """The jobs of a run as JOBS. messages: as MESSAGES."""
-    origin = messages["first_ns"].to_numpy().min() if len(messages) else 0
-    found = infer(list(_streams(messages, origin)))
-    rows = [{"run_id": run_id, "job": number} | _job(job, int(origin)) for number, job in enumerate(found)]
+def jobs_of(run_id: str, messages: pa.Table, back: Mapping[int, Array] | None = None) -> pa.Table:
+    """The jobs of a run as JOBS. messages: as MESSAGES. back: of flows between two captured hosts, times of windows in
+    which the reverse flow has packets, ns. By these, clocks that differ are found, and taken off while jobs are
+    inferred. The times of transfers are those of the captures.
+    """
+    flows = list(_flows(messages))
+    ahead = offsets(
+        [
+            Way(flow["src_ip"][0], flow["dst_ip"][0], flow["first_ns"], flow["last_ns"], back[flow["flow_id"][0]])
+            for flow in flows
+            if back and flow["flow_id"][0] in back
+        ]
+    )
+    # what a host without a capture sends has the times of its receiver
+    shifts = {flow["flow_id"][0]: ahead.get(flow["src_ip"][0], ahead.get(flow["dst_ip"][0], 0)) for flow in flows}
+    begin = min((int(flow["first_ns"][0]) - shifts[flow["flow_id"][0]] for flow in flows), default=0)
+    origins = {flow_id: begin + shift for flow_id, shift in shifts.items()}
+    found = infer([_stream(flow, origins[flow["flow_id"][0]]) for flow in flows])
+    rows: list[dict[str, Any]] = [
+        {"run_id": run_id, "job": number} | _job(job, origins) for number, job in enumerate(found)
+    ]
+    if ahead:
+        said = (
+            f"; clocks of hosts differ by {(max(ahead.values()) - min(ahead.values())) / MS:.1f} ms, which is taken off"
+        )
+        for row in rows:
+            for one in row["collectives"]:
+                one["evidence"] += said
     return pa.Table.from_pylist(rows or [{"run_id": run_id}], schema=JOBS)
 
 
-def _streams(messages: pa.Table, origin: int) -> Iterator[Stream]:
+def _flows(messages: pa.Table) -> Iterator[dict[str, Any]]:
+    """The columns of each flow."""
     columns = {name: messages[name].to_numpy() for name in messages.column_names}
     begins = np.flatnonzero(np.diff(columns["flow_id"], prepend=-1))
     for low, high in itertools.pairwise([*begins, len(messages)]):
-        flow = {name: column[low:high] for name, column in columns.items()}
-        ends = (flow["stream_offset"] + flow["bytes"])[flow["is_end"].astype(bool)]
-        yield Stream(
-            int(flow["flow_id"][0]), flow["src_ip"][0], flow["dst_ip"][0], flow["stream_offset"], flow["bytes"],
-            flow["first_ns"] - origin, flow["last_ns"] - origin, ends,
-        )  # fmt: skip
+        yield {name: column[low:high] for name, column in columns.items()}
 
 
-def _job(job: Job, origin: int) -> dict[str, Any]:
+def _stream(flow: dict[str, Any], origin: int) -> Stream:
+    ends = (flow["stream_offset"] + flow["bytes"])[flow["is_end"].astype(bool)]
+    return Stream(
+        int(flow["flow_id"][0]), flow["src_ip"][0], flow["dst_ip"][0], flow["stream_offset"], flow["bytes"],
+        flow["first_ns"] - origin, flow["last_ns"] - origin, ends,
+    )  # fmt: skip
+
+
+def _job(job: Job, origins: Mapping[int, int]) -> dict[str, Any]:
     flows = [{"flow_id": stream.flow_id, "step_bytes": job.steps.size[stream]} for stream in job.streams]
     collectives = [
-        {"position": position} | _collective(collective, job, origin)
+        {"position": position} | _collective(collective, job, origins)
         for position, collective in enumerate(job.collectives)
     ]
     return {"flows": sorted(flows, key=itemgetter("flow_id")), "collectives": collectives}
 
 
-def _collective(collective: Collective, job: Job, origin: int) -> dict[str, Any]:
+def _collective(collective: Collective, job: Job, origins: Mapping[int, int]) -> dict[str, Any]:
     return {
         "kind": collective.kind,
         "kind_or": collective.kind_or,
@@ -175,7 +203,7 @@ def _collective(collective: Collective, job: Job, origin: int) -> dict[str, Any]
             transfer
             for phase in collective.phases
             for stream, span in phase.spans.items()
-            for transfer in _transfers(stream, span, job, origin)
+            for transfer in _transfers(stream, span, job, origins[stream.flow_id])
         ],
     }
 

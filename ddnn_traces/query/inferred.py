@@ -20,7 +20,34 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _VIEWS = ("inferred_jobs", "several_patterns")
-_RUNS = "SELECT run_id FROM runs ORDER BY run_id"
+_LEAST_BYTES = 10_000  # of a flow of training
+#: Each run, and what tells whether its windows are the same.
+_RUNS = """
+SELECT run_id, concat_ws(' ', windows, captured)
+FROM runs
+LEFT JOIN (
+    SELECT run_id, concat_ws(' ', count(*), max(window_ns), min(window_start_ns), max(window_start_ns)) AS windows
+    FROM flow_windows
+    GROUP BY run_id
+) USING (run_id)
+LEFT JOIN (
+    SELECT run_id, string_agg(DISTINCT vantage_ip, ' ' ORDER BY vantage_ip) AS captured
+    FROM captures
+    GROUP BY run_id
+) USING (run_id)
+ORDER BY run_id
+"""
+#: Of flows between two captured hosts, when packets came back, in the first minute of data.
+_BACK = f"""
+SELECT f.flow_id, list(window_start_ns + window_ns // 2 ORDER BY window_start_ns) AS back
+FROM flows AS f
+JOIN flow_windows AS w ON f.run_id = w.run_id AND f.reverse_flow_id = w.flow_id
+WHERE f.run_id = $1 AND f.src_ip <> f.dst_ip AND f.payload_bytes >= {_LEAST_BYTES} AND window_ns <= 1_000_000
+      AND window_start_ns < $2 + 60_000_000_000
+      AND f.src_ip IN (SELECT vantage_ip FROM captures WHERE run_id = $1)
+      AND f.dst_ip IN (SELECT vantage_ip FROM captures WHERE run_id = $1)
+GROUP BY f.flow_id
+"""
 _MESSAGES = f"""
 SELECT flow_id, src_ip, dst_ip, first_ns, first_ns + duration_ns AS last_ns, stream_offset, bytes,
        bytes > 64 AND end_source <> 'next_message' AS is_end
@@ -60,9 +87,10 @@ class _Runs:
         connection = self._connection()
         assert connection is not None
         with connection.cursor() as cursor:  # the connection itself is running the query that reads this
-            for (run_id,) in cursor.execute(_RUNS).fetchall():
+            for run_id, about in cursor.execute(_RUNS).fetchall():
                 if run_id not in self._known:
-                    self._known[run_id] = _of_run(run_id, cursor.sql(_MESSAGES, params=[run_id]).to_arrow_table())
+                    messages = cursor.sql(_MESSAGES, params=[run_id]).to_arrow_table()
+                    self._known[run_id] = _of_run(run_id, about, messages, partial(_back, cursor, run_id, messages))
                 yield self._known[run_id]
 
 
@@ -82,8 +110,19 @@ class _Stream:
         return pa.RecordBatchReader.from_batches(self._schema, batches).__arrow_c_stream__(requested_schema)
 
 
-def _of_run(run_id: str, messages: pa.Table) -> pa.Table:
-    """The jobs of a run, from the user's cache where the same messages were examined before."""
+def _back(cursor: duckdb.DuckDBPyConnection, run_id: str, messages: pa.Table) -> dict[int, Any]:
+    """Times at which packets came back, by flow."""
+    import pyarrow.compute as pc
+
+    if not len(messages):
+        return {}
+    rows = cursor.sql(_BACK, params=[run_id, pc.min(messages["first_ns"]).as_py()]).to_arrow_table()
+    return dict(zip(rows["flow_id"].to_pylist(), (times.values.to_numpy() for times in rows["back"]), strict=True))
+
+
+def _of_run(run_id: str, about: str, messages: pa.Table, back: Callable[[], dict[int, Any]]) -> pa.Table:
+    """The jobs of a run, from the user's cache where the same was examined before. about: what tells so of its windows.
+    back: as of tables.jobs_of()."""
     import pyarrow as pa
     from pyarrow import feather
 
@@ -91,14 +130,14 @@ def _of_run(run_id: str, messages: pa.Table) -> pa.Table:
 
     messages = messages.cast(tables.MESSAGES)
     folder = caches.folder("inferred_jobs")
-    file = folder / f"{_digest(run_id, messages)}.arrow" if folder else None
+    file = folder / f"{_digest(f'{run_id} {about}', messages)}.arrow" if folder else None
     if file:
         with contextlib.suppress(OSError, pa.ArrowException):
             known = feather.read_table(file)
             known.validate(full=True)
             if known.schema.equals(tables.JOBS):
                 return known
-    jobs = tables.jobs_of(run_id, messages)
+    jobs = tables.jobs_of(run_id, messages, back())
     if file:
         with contextlib.suppress(OSError), whole_file(file) as half_written:
             feather.write_feather(jobs, str(half_written))
@@ -106,9 +145,9 @@ def _of_run(run_id: str, messages: pa.Table) -> pa.Table:
     return jobs
 
 
-def _digest(run_id: str, messages: pa.Table) -> str:
+def _digest(about: str, messages: pa.Table) -> str:
     """Of all that the jobs depend on."""
-    found = hashlib.blake2b(_code() + run_id.encode(), digest_size=16)
+    found = hashlib.blake2b(_code() + about.encode(), digest_size=16)
     for batch in messages.combine_chunks().to_batches():
         found.update(batch.serialize())
     return found.hexdigest()
