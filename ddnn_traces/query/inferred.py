@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 _VIEWS = ("inferred_jobs", "several_patterns")
 _LEAST_BYTES = 10_000  # of a flow of training
-#: Each run, and what tells whether its windows are the same.
+#: Each run, and what tells whether windows of the same messages are the same: columns of few bytes.
 _RUNS = """
 SELECT run_id, concat_ws(' ', windows, captured)
 FROM runs
 LEFT JOIN (
-    SELECT run_id, concat_ws(' ', count(*), max(window_ns), min(window_start_ns), max(window_start_ns)) AS windows
+    SELECT run_id, concat_ws(' ', count(*), max(window_ns)) AS windows
     FROM flow_windows
     GROUP BY run_id
 ) USING (run_id)
