@@ -39,16 +39,16 @@ class Way(NamedTuple):
 def offsets(ways: Sequence[Way]) -> dict[str, int]:
     """By how much each host's clock is ahead of the median one, ns; empty where no answer proves that clocks differ, or
     the ways do not connect all hosts."""
-    told = [(way, lag) for way in ways if (lag := _lag(way)) is not None]
-    if not any(lag < _PROOF for _, lag in told):
+    known = [(way, lag) for way in ways if (lag := _lag(way)) is not None]
+    if not any(lag < _PROOF for _, lag in known):
         return {}
-    hosts = sorted({host for way, _ in told for host in (way.src, way.dst)})
+    hosts = sorted({host for way, _ in known for host in (way.src, way.dst)})
     place = {host: number for number, host in enumerate(hosts)}
-    equations = np.zeros((len(told) + 1, len(hosts) + 1))
-    for row, (way, _) in zip(equations, told, strict=False):
+    equations = np.zeros((len(known) + 1, len(hosts) + 1))
+    for row, (way, _) in zip(equations, known, strict=False):
         row[[place[way.dst], place[way.src], -1]] += 1, -1, 1
     equations[-1, :-1] = 1  # any sum of the offsets would do
-    lags = np.array([*(lag for _, lag in told), 0.0])
+    lags = np.array([*(lag for _, lag in known), 0.0])
     found, _, rank, _ = np.linalg.lstsq(equations, lags, rcond=None)
     residual = np.abs(equations @ found - lags)[:-1]
     if rank < len(hosts) + 1 or np.median(residual) > _MOST_RESIDUAL or found[-1] < -_MOST_RESIDUAL:

@@ -71,7 +71,7 @@ def _by_time(streams: Sequence[Stream], channels: int) -> list[list[Stream]] | N
 
 
 def _wait(received: Stream, sent: Stream) -> float:
-    """Median time from the end of a received message to the begin of the next one that is sent, ns."""
+    """Median time from the end of a received message to the start of the next one that is sent, ns."""
     ends = received.last[:_MOST_MESSAGES]
     place = np.searchsorted(sent.first, ends)
     there = place < len(sent.first)
