@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ddnn_traces.collectives.streams import MS, Array
+from ddnn_traces.collectives.streams import MS, Array, distance
 
 _PAUSES = 60 * MS, 20 * MS, 5 * MS  # before a question and its answer, of which times between them are tried
 _LONGEST = 300 * MS  # between data and its answer, clocks included
@@ -68,19 +68,11 @@ def _lag(way: Way) -> float | None:
         return None
     usual = _usual(way)
     tried = sorted(usual if any(abs(lag) < _NEAR for lag in usual) else [0.0, *usual], key=abs)
-    shares = [_answered(edges + lag, way.back) for lag in tried]
+    shares = [float(np.mean(distance(edges + lag, way.back) <= _NEAR)) for lag in tried]
     best = max(shares)
     if best < _LEAST_SHARE:
         return None
     return next(lag for lag, share in zip(tried, shares, strict=True) if share >= best - _MOST_LESS)
-
-
-def _answered(times: Array, back: Array) -> float:
-    """Share of times at which packets come back."""
-    padded = np.concatenate([[-np.inf], back, [np.inf]])
-    place = np.searchsorted(back, times)
-    apart = np.minimum(np.abs(padded[place + 1] - times), np.abs(padded[place] - times))
-    return float(np.mean(apart <= _NEAR))
 
 
 def _usual(way: Way) -> list[float]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddnn_traces.collectives.periods import Period, chain_of, periods
-from ddnn_traces.collectives.streams import MS, Array, Stream, hosts_of, without_control
+from ddnn_traces.collectives.streams import MS, Array, Stream, distance, hosts_of, without_control
 
 _SAME_TIME = 1.35  # factor between the step times of two flows: medians of loaded hosts
 _ALMOST_BEST = 0.97  # of a flow's best score: rounds of its step have 0.88 to 0.96 of it, or as much in some flows only
@@ -155,14 +155,11 @@ def _in_phase(alike: Job) -> list[Job]:
 def jitter(one: Array, other: Array, step: float) -> float:
     """80th percentile of the difference between two series of times, at the shift that fits best; in steps."""
     one, other = one[:_MOST_STARTS], other[:_MOST_STARTS]
-    padded = np.concatenate([[-np.inf], other, [np.inf]])
     shifts = (other[None, :] - one[:, None]).ravel()
     shifts = np.unique(shifts[np.abs(shifts) < step])
     if not len(shifts):
         return 1.0
-    moved = one[None, :] + shifts[:, None]
-    place = np.searchsorted(other, moved)
-    apart = np.minimum(np.abs(padded[place + 1] - moved), np.abs(padded[place] - moved))
+    apart = distance(one[None, :] + shifts[:, None], other)
     apart.sort(axis=1)
     # by linear interpolation, as numpy's quantile, which takes ten times as long
     whole, rest = divmod(0.8 * (len(one) - 1), 1)

@@ -93,3 +93,11 @@ def groups(values: Array, gap: float) -> list[Array]:
 
 def concatenated(arrays: Sequence[Array], dtype: Any = float) -> Array:
     return np.concatenate([np.zeros(0, dtype), *arrays])
+
+
+def distance(times: Array, others: Array) -> Array:
+    """From each time to the nearest one of `others`, which are sorted; inf where there is none."""
+    padded = np.concatenate([[-np.inf], others, [np.inf]])
+    place = np.searchsorted(others, times)
+    nearest: Array = np.minimum(np.abs(padded[place + 1] - times), np.abs(padded[place] - times))
+    return nearest
