@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from ddnn_traces.errors import PushError, UsageError, needs_extra
+from ddnn_traces.errors import PushError, UsageError
 from ddnn_traces.messages import Messages
 from ddnn_traces.release import facts
 from ddnn_traces.store import layout
@@ -279,43 +279,24 @@ class Retry:
         """The result of `work`, which is repeated while it raises Transient.
 
         explain: makes Transient or PushError of a library's error, whose own text may hold a secret. Raises PushError
-        after the last attempt, MissingExtra.
+        after the last attempt.
         """
-        with needs_extra():
-            import tenacity
-
-        def attempt() -> _Result:
+        attempt, pause_s = 1, self.first_s
+        while True:
             try:
                 return work()
             except Exception as error:
-                raise (explain(error) if explain else error) from None
-
-        def failure(state: tenacity.RetryCallState) -> Transient:
-            error = state.outcome and state.outcome.exception()
-            assert isinstance(error, Transient)
-            return error
-
-        exponential = tenacity.wait_exponential(multiplier=self.first_s, max=self.most_s)
-
-        def wait_s(state: tenacity.RetryCallState) -> float:
-            requested = failure(state).wait_s
-            return float(exponential(state)) if requested is None else min(self.most_s, max(0.0, requested))
-
-        def give_up(state: tenacity.RetryCallState) -> _Result:
-            raise PushError(
-                f"{failure(state)}; tried {state.attempt_number} times; the same command continues from here when that "
-                "has passed"
-            ) from failure(state)
-
-        result: _Result = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(Transient),
-            stop=tenacity.stop_after_attempt(self.attempts),
-            wait=wait_s,
-            sleep=self.sleep,
-            before_sleep=lambda state: messages.info(f"{failure(state)}; again in {state.upcoming_sleep:g} s"),
-            retry_error_callback=give_up,
-        )(attempt)
-        return result
+                failure = explain(error) if explain else error
+            if not isinstance(failure, Transient):
+                raise failure from None
+            if attempt == self.attempts:
+                raise PushError(
+                    f"{failure}; tried {attempt} times; the same command continues from here when that has passed"
+                ) from failure
+            wait_s = min(self.most_s, pause_s if failure.wait_s is None else max(0.0, failure.wait_s))
+            messages.info(f"{failure}; again in {wait_s:g} s")
+            self.sleep(wait_s)
+            attempt, pause_s = attempt + 1, 2 * pause_s
 
 
 def seconds(header: str | None) -> float | None:
