@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -229,6 +230,7 @@ def step_silences(job: Job) -> tuple[Array, Array, Array] | None:
     step = sum(period.size for period in job.values())
     longest, steps = 0.0, 0
     shortest = None
+    sizes = cache(lambda: {stream: [period.size for period in periods(stream)] for stream in job})
     for parts in range(1, _MOST_PARTS + 1):
         slack = max(min(400.0 * len(job), 0.05 * step / parts), 0.002 * step / parts)
         found = chain_of(places, lengths, step / parts, slack, even=False)
@@ -239,17 +241,17 @@ def step_silences(job: Job) -> tuple[Array, Array, Array] | None:
         short = float(np.quantile(lengths[found[0]], 0.2))
         if parts == 1:
             longest, steps = float(np.median(lengths[found[0]])), len(found[0])
-        elif short < _ALIKE * longest or len(found[0]) < _PRESENT * parts * steps or not _recurs(job, parts):
+        elif short < _ALIKE * longest or len(found[0]) < _PRESENT * parts * steps or not _recurs(job, parts, sizes()):
             continue
         if parts == 1 or _constant(job, times[1]) >= _CONSTANT:
             shortest = times
     return shortest
 
 
-def _recurs(job: Job, parts: int) -> bool:
-    """Whether most flows have this part of their step as a period of their own."""
+def _recurs(job: Job, parts: int, sizes: dict[Stream, list[float]]) -> bool:
+    """Whether most flows have this part of their step as a period of their own. sizes: of all periods of each flow."""
     found = [
-        any(abs(parts * one.size / period.size - 1) < 0.02 for one in periods(stream)) for stream, period in job.items()
+        any(abs(parts * size / period.size - 1) < 0.02 for size in sizes[stream]) for stream, period in job.items()
     ]
     return float(np.mean(found)) >= _CONSTANT
 

@@ -17,18 +17,17 @@ import numpy as np
 from ddnn_traces.collectives import shapes
 from ddnn_traces.collectives.jobs import Steps
 from ddnn_traces.collectives.phases import Parts, Phase, measured, merge, part_in
+from ddnn_traces.collectives.sharded import roles_of
 from ddnn_traces.collectives.streams import Array, Stream, by_hosts, groups, header_bytes, hosts_of, without_control
 from ddnn_traces.text import counted
 
 _EQUAL = 0.02  # of the bytes of two flows
 _UNEQUAL_BYTES = 350.0  # control messages
+_SOME_ROUNDS = 4  # so many messages are no single round between two pauses
 _SAME_LENGTH = 0.04  # of the messages of two phases
 _NEAR_PHASES = 5  # so far a fragment of a phase is looked for
 _MESSAGE = 0.003  # of a phase's bytes, between two messages of one length
 _EXACT = 5e-4  # of the bytes, for a sum of messages
-_MOST_SUMS = 300
-_MOST_PHASES = 9  # that are looked at as sums of shards
-_LEAST_SHARD = 100.0  # bytes
 _FEW_PAIRS = 0.1  # of the sends of a step
 _SEEN = 0.2  # of the messages of a length, so many have known ends
 
@@ -199,34 +198,18 @@ def _shards(runs: Sequence[list[_Piece]], size: int, header: float) -> list[Coll
         # three all-reduces of one size look like one shard, but for their rounds
         if len(parts) == 3 and max(volumes) < 1.5 * min(volumes) and parts[0][0].messages > size - 1:
             continue
-        # two hosts pause within a transfer: a sum proves nothing
-        for summands in _as_sums(volumes, most=4 if size > 2 else 0):
-            if (roles := sharded([volume for some in summands for volume in some])) is not None:
-                of_parts = [part for part, some in zip(parts, summands, strict=True) for _ in some]
-                return [_half(part, *role, size) for part, role in zip(of_parts, roles, strict=True)]
+        # two hosts pause within a transfer, and a small ring may between its rounds: a sum then proves nothing
+        fewest = min(sum(piece.messages for piece in part) for part in parts)
+        is_whole = size > 2 and fewest >= min(size - 1, _SOME_ROUNDS)
+        if (roles := roles_of(volumes, _pauses(parts), is_whole)) is not None:
+            return [_half(part, *role, size) for part, some in zip(parts, roles, strict=True) for role in some]
     return None
 
 
-def _as_sums(volumes: Sequence[float], most: int) -> Iterator[tuple[tuple[float, ...], ...]]:
-    """Each volume as it is; then as the sum of up to so many shards: collectives without a pause between them.
-
-    All shards add up to a third of the step, for each is there three times. A shard that is in no phase alone is the
-    difference of two phases.
-    """
-    yield tuple((volume,) for volume in volumes)
-    apart = [one - other for one, other in itertools.permutations(volumes, 2)]
-    seen = np.sort([volume for volume in (*volumes, *apart) if volume > _LEAST_SHARD])
-    possible = [float(np.median(seen[same])) for same in groups(seen, _LEAST_SHARD)]
-    for count in range(2, most + 1) if len(volumes) <= _MOST_PHASES else ():
-        for shards in itertools.combinations(possible, count):
-            if _is_sum([3 * shard for shard in shards], sum(volumes)):
-                several = [some for n in (1, 2, 3) for some in itertools.permutations(shards, n)]
-                ways = [[some for some in several if _is_sum(some, volume)] for volume in volumes]
-                yield from itertools.islice(itertools.product(*ways), _MOST_SUMS)
-
-
-def _is_sum(parts: Sequence[float], whole: float) -> bool:
-    return abs(sum(parts) - whole) <= max(100.0, _EXACT * whole)
+def _pauses(parts: Sequence[Sequence[_Piece]]) -> list[float]:
+    """Before each of a step's phases, ns; that before the first is behind the last of the step before."""
+    pairs = zip([parts[-1], *parts[:-1]], parts, [1, *(0 for _ in parts[1:])], strict=True)
+    return [max(1.0, _pause(before[-1].phase, after[0].phase, steps)) for before, after, steps in pairs]
 
 
 def _volume(pieces: Sequence[_Piece], header: float) -> float:
@@ -274,8 +257,10 @@ def _without_pause(phases: Sequence[Phase]) -> Iterator[list[_Piece]]:
     yield [_Piece(one, 1) for one in run]
 
 
-def _pause(one: Phase, other: Phase) -> float:
-    return float(np.median([other.start[step] - one.end[step] for step in one.end if step in other.start] or [np.inf]))
+def _pause(one: Phase, other: Phase, steps: int = 0) -> float:
+    """Between two phases, of which the other is so many steps later; ns."""
+    found = [other.start[step + steps] - end for step, end in one.end.items() if step + steps in other.start]
+    return float(np.median(found or [np.inf]))
 
 
 def _in_two(group: Sequence[_Piece], size: int) -> bool:
@@ -313,51 +298,6 @@ def _grouped(run: Sequence[_Piece], sizes: Sequence[int]) -> list[list[_Piece]] 
             places = [0, *(ends.index(end) + 1 for end in range(size, ends[-1] + 1, size))]
             return [list(run[low:high]) for low, high in itertools.pairwise(places)]
     return None
-
-
-def sharded(volumes: Sequence[float]) -> list[tuple[str, float]] | None:
-    """The kinds of a fully sharded step, and the volume of the all-gather of each; None where it is another one.
-
-    Each shard is gathered twice, for the forward and the backward pass, and its gradients are scattered behind: its
-    volume is there three times. gloo's reduce-scatter is an all-reduce, of twice the volume. All shards are gathered
-    for the forward pass before any is gathered again, and the backward pass goes through them in reverse. The
-    longest silence, where a step is taken to begin, may be anywhere in it.
-    """
-    if len(volumes) % 3:
-        return None
-    # from another place, two shards look like three all-reduces of one size behind three of another
-    for begin in range(len(volumes) if len(volumes) > 6 else 1):
-        if roles := _sharded_from_its_start([*volumes[begin:], *volumes[:begin]]):
-            return [*roles[len(volumes) - begin :], *roles[: len(volumes) - begin]]
-    return None
-
-
-def _sharded_from_its_start(volumes: Sequence[float]) -> list[tuple[str, float]] | None:
-    shards: list[float] = []
-    member: list[tuple[int, bool]] = []
-
-    def same(one: float, other: float) -> bool:
-        return abs(one - other) <= max(0.03 * one, 100.0)
-
-    for volume in volumes:
-        known = [(i, same(2 * s, volume)) for i, s in enumerate(shards) if same(s, volume) or same(2 * s, volume)]
-        member.append(known[0] if known else (len(shards), False))
-        if not known:
-            shards.append(volume)
-    if len(volumes) != 3 * len(shards) or len({index for index, _ in member[: len(shards)]}) != len(shards):
-        return None
-    roles: list[tuple[str, float]] = [("all_gather", volume) for volume in volumes]
-    again: list[list[int]] = []
-    for index, shard in enumerate(shards):
-        places = [place for place, (i, _) in enumerate(member) if i == index]
-        doubled = [place for place in places if member[place][1]]
-        if len(places) != 3 or len(doubled) > 1:
-            return None
-        scattered = doubled[0] if doubled else places[-1]
-        roles[scattered] = ("reduce_scatter", shard if doubled else volumes[scattered])
-        again.append(places[1:])
-    in_reverse = all(one[place] > other[place] for one, other in itertools.pairwise(again) for place in (0, 1))
-    return roles if in_reverse else None
 
 
 def _lengths(phase: Phase, size: int) -> list[tuple[int, float]] | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddnn_traces.collectives.streams import MS, Array, Stream
+from ddnn_traces.collectives.streams import MS, Array, Stream, distance, groups
 
 _SILENCE = 1 * MS
 _MOST_SILENCES = 400  # the longest of the first ones; the effort grows with their square
@@ -25,6 +25,8 @@ _MOST_SPREAD = 8.0  # 90th over 10th percentile of a silence's length over the s
 _CLEAR = 0.65  # score: the first silences alone have 0.76 and more in long runs, at most 0.51 where much disturbs them
 _NEARLY_BEST = 0.8  # of the best score: the shortest such period is the period, its multiples score as well
 _POSSIBLE = 0.5
+_LEAST_RECURRENCE = 0.8  # share of the steps
+_CHANCE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -75,28 +77,52 @@ def _periods(stream: Stream, behind: Array, silence: Array) -> list[Period]:
             score = _score(places, np.log1p(lengths / MS), size)
             found.append(Period(size, score, message, chain[1], float(np.median(lengths[chain[0]])), time))
     best = max((period.score for period in found), default=0.0)
-    likely = min((p for p in found if p.score >= _NEARLY_BEST * best), key=lambda p: p.size, default=None)
-    rest = sorted((p for p in found if p is not likely and p.score >= _POSSIBLE * best), key=lambda p: p.size)
-    return [] if likely is None else [likely, *rest]
+    good = [period for period in found if period.score >= _NEARLY_BEST * best]
+    possible = sorted((p for p in found if p.score >= _POSSIBLE * best), key=lambda p: p.size)
+    possible = [p for p in possible if not any(_is_part(p, longer, places) for longer in good)]
+    likely = next((p for p in possible if p.score >= _NEARLY_BEST * best), None)
+    return [] if likely is None else [likely, *(period for period in possible if period is not likely)]
+
+
+def _is_part(short: Period, longer: Period, places: Array) -> bool:
+    """Whether a period is that of equal layers within a step: the last layer's silence has none behind it.
+
+    That is a silence which recurs with the longer period, and never after the short one. Losses of a true period are
+    of any step.
+    """
+    parts = round(longer.size / short.size)
+    if parts < 2 or abs(longer.size - parts * short.size) > tolerance(longer.size):
+        return False
+    seen = places[places + short.size + tolerance(short.size) <= places[-1]]
+    follows = distance(seen + short.size, places) <= tolerance(short.size)
+    step = np.floor((seen - places[0]) / longer.size)
+    offset = seen - places[0] - step * longer.size
+    order = np.argsort(offset, kind="stable")
+    alike = [order[same] for same in groups(offset[order], tolerance(short.size))]
+    usually = float(follows.mean()) if len(seen) else 0.0
+    often = _LEAST_RECURRENCE * (step[-1] + 1) if len(seen) else 0.0
+    never = [same for same in alike if not follows[same].any() and len(np.unique(step[same])) >= often]
+    by_chance = (1 - usually) ** sum(map(len, never)) * math.comb(len(alike), len(never))
+    return bool(never) and by_chance < _CHANCE
 
 
 def _distances(places: Array, weights: Array) -> list[float]:
     """Distances in bytes between silences of like length, those of the greatest weight first."""
     first, second = np.triu_indices(len(places), 1)
-    distance = places[second] - places[first]
+    apart = places[second] - places[first]
     low, high = np.minimum(weights[first], weights[second]), np.maximum(weights[first], weights[second])
-    usable = (distance > 500) & (distance < (places[-1] - places[0]) / (_LEAST_STEPS - 2))
-    order = np.argsort(distance[usable], kind="stable")
-    distance, weight = distance[usable][order], (low * low / high)[usable][order]
-    slack = np.maximum(200.0, 5e-4 * distance)
-    above = np.searchsorted(distance, distance + slack, "right")
-    below = np.searchsorted(distance, distance - slack, "left")
+    usable = (apart > 500) & (apart < (places[-1] - places[0]) / (_LEAST_STEPS - 2))
+    order = np.argsort(apart[usable], kind="stable")
+    apart, weight = apart[usable][order], (low * low / high)[usable][order]
+    slack = np.maximum(200.0, 5e-4 * apart)
+    above = np.searchsorted(apart, apart + slack, "right")
+    below = np.searchsorted(apart, apart - slack, "left")
     total = np.concatenate([[0.0], np.cumsum(weight)])
     sums = total[above] - total[below]
-    taken, found = np.zeros(len(distance), bool), []
+    taken, found = np.zeros(len(apart), bool), []
     for place in np.argsort(-sums, kind="stable"):
         if not taken[place]:
-            found.append(float(np.median(distance[below[place] : above[place]])))
+            found.append(float(np.median(apart[below[place] : above[place]])))
             taken[below[place] : above[place]] = True
             if len(found) == _MOST_CANDIDATES:
                 break

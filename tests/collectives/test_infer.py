@@ -18,9 +18,10 @@ from independent import FLOW, read_capture, repeated_bytes, text
 from ddnn_traces.collectives import shapes, tables
 from ddnn_traces.collectives.infer import infer
 from ddnn_traces.collectives.jobs import Steps
-from ddnn_traces.collectives.kinds import collectives, sharded
+from ddnn_traces.collectives.kinds import collectives
 from ddnn_traces.collectives.periods import periods
 from ddnn_traces.collectives.phases import measured, parts_of
+from ddnn_traces.collectives.sharded import roles_of, sharded
 from ddnn_traces.collectives.streams import Array, Stream
 from ddnn_traces.traffic.simulator.task_graph import double_tree
 
@@ -265,6 +266,32 @@ def test_a_sharded_step_has_each_volume_three_times(volumes: list[int], kinds: s
     assert (found and "".join({"all_gather": "g", "reduce_scatter": "s"}[kind] for kind, _ in found)) == (
         kinds and kinds.replace(" ", "")
     )
+
+
+@pytest.mark.parametrize(
+    ("volumes", "kinds"),
+    [
+        ([1, 1, 1, 1, 2, 2, 1], "g g g g sg sg s"),  # nothing is gathered ahead
+        ([2, 2, 1, 1, 1, 1, 1], "sg sg s g g g g"),  # begins in the backward pass
+        ([1, 1, 1, 1, 1, 2, 1, 2, 2], "g g g g g s g s s"),  # gloo's reduce-scatter; a layer is gathered ahead
+        ([3, 1, 1, 1, 2, 2, 1, 1, 3], "g g g g gg sg s s s"),  # the first shard stays whole
+        ([1] * 9, None),
+        ([1, 1, 2, 2, 1, 1, 3], None),
+    ],
+)
+def test_a_sharded_step_of_equal_layers_is_told_by_its_order(volumes: list[int], kinds: str | None) -> None:
+    found = roles_of([1e6 * volume for volume in volumes], [1e6] * len(volumes), is_whole=True)
+    short = {"all_gather": "g", "reduce_scatter": "s"}
+    assert (found and ["".join(short[kind] for kind, _ in some) for some in found]) == (kinds and kinds.split())
+
+
+def test_of_two_orders_that_fit_the_one_with_even_backward_computations_counts() -> None:
+    volumes, backward = [1e6, 1e6, 1e6, 1e6, 2e6, 2e6, 1e6], [8.0, 8.0, 8.0, 8.0, 16.0, 16.0, 16.0]
+    found = roles_of(volumes, [5.0, *backward[1:]], is_whole=True)
+    assert found is not None and [len(some) for some in found] == [1, 1, 1, 1, 2, 2, 1]
+    assert [some[0][0] for some in found].count("reduce_scatter") == 3
+    later = roles_of(volumes, [16.0, 8.0, 8.0, 8.0, 5.0, 16.0, 16.0], is_whole=True)
+    assert later is not None and later[0] == [("reduce_scatter", 1e6)]
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def test_data_checks_pass(dataset: ddnn_traces.Dataset) -> None:
 
 
 def test_the_collectives_are_inferred_as_simulated(dataset: ddnn_traces.Dataset) -> None:
-    rows = dataset.query("collective_score").filter(pl.col("run_id") != "fsdp")  # gathers again without a pause
+    rows = dataset.query("collective_score")
     assert rows["logged_calls"].to_list() == rows["inferred_calls"].to_list()
     assert rows["bytes_ratio"].to_list() == pytest.approx([1] * rows.height, rel=0.03)
     assert dataset.query("jobs")["run_id"].to_list() == sorted(dataset.query("jobs")["run_id"].unique())
