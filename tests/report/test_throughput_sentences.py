@@ -8,8 +8,12 @@ import polars as pl
 import pytest
 from datasets import write_dataset
 
+import ddnn_traces
 from ddnn_traces.report.chapters import summary, time
 from ddnn_traces.report.section import Results
+from ddnn_traces.traffic import simulator
+from ddnn_traces.traffic.simulator import specification
+from ddnn_traces.traffic.table_writer import write_traffic
 
 CASE = Path(__file__).parents[1] / "queries" / "inferred_throughput" / "four_steps"
 
@@ -25,6 +29,16 @@ def test_the_mean_without_a_log_is_of_inferred_steps_or_says_that_it_has_idle_ti
     for headline in (section.headline, first.headline):
         assert "1.16 Mbit/s from the first to the last inferred step (1 run), " in headline
         assert " over the capture, idle time included (1 run)" in headline
+
+
+def test_a_run_of_minutes_has_the_papers_interval_beside_ours(tmp_path: Path) -> None:
+    """The paper's windows begin at 200 s. The run has four steps of 70 s."""
+    [run] = specification.jobs({"workers": 2, "model_bytes": 1_000_000, "compute_ms": 70_000, "iterations": 4})
+    write_traffic(tmp_path / "dataset", [simulator.traffic(simulator.simulate(run))])
+    with ddnn_traces.open(tmp_path / "dataset") as dataset, Results(dataset) as results:
+        [section] = time.chapter.sections(results, only=["total-throughput"])
+    assert "gives a number for 1 of 1 run here" in section.sentences[0]
+    assert "from 200 s to 300 s" in section.tables[-1].caption
 
 
 def test_logs_and_captures_are_apart() -> None:

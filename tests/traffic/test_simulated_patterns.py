@@ -6,7 +6,6 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 
 import ddnn_traces

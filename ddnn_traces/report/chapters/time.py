@@ -102,8 +102,12 @@ def total_throughput(section: Section, frame: pl.DataFrame) -> None:
     )
     section.figure(zerwas.throughput_intervals, known, caption, has_rows=True, parts=[section.part(known, frame)])
     columns = [*_interval_columns(), numbers("share of the links", "link_share", percent)]
-    columns.insert(2, numbers("from the first to the last inferred step (Gbit/s)", "inferred"))
-    section.table(timed, columns, "Throughput of each run; the interval says nothing about other runs of the setting.")
+    inferred = numbers("from the first to the last inferred step (Gbit/s)", "inferred")
+    section.table(
+        timed,
+        [*columns[:2], inferred, *columns[2:]],
+        "Throughput of each run; the interval says nothing about other runs of the setting.",
+    )
     of_repeats = Source("total_throughput", {"pool_by": "framework_setting,model"})
     repeats = section.rows(of_repeats).filter(pl.col("runs") > 1)
     if not repeats.is_empty():
