@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 
 from ddnn_traces.collectives.periods import Period, chain_of, periods
-from ddnn_traces.collectives.streams import MS, Array, Stream, distance, hosts_of, without_control
+from ddnn_traces.collectives.streams import MS, SMALL, Array, Stream, distance, groups, hosts_of, without_control
 
 _SAME_TIME = 1.35  # factor between the step times of two flows: medians of loaded hosts
 _ALMOST_BEST = 0.97  # of a flow's best score: rounds of its step have 0.88 to 0.96 of it, or as much in some flows only
@@ -24,6 +24,10 @@ _SILENCE = 0.3 * MS
 _MOST_PARTS = 6  # a period may be of several steps: the shortest counts whose silence is as long
 _ALIKE = 0.4
 _PRESENT = 0.8
+_MOST_RECURRING = 8
+_SAME_PLACE = 400.0  # bytes: control messages
+_SAME_SIZE = 0.02
+_SOME_STEPS = 0.2  # share, in which a host that computes for itself is not behind all that send to it
 
 
 @dataclass(frozen=True)
@@ -211,10 +215,10 @@ def _constant(job: Job, times: Array, least: float = _CONSTANT) -> float:
 
 
 def step_silences(job: Job) -> tuple[Array, Array, Array] | None:
-    """The longest silence of all flows that recurs with the sum of their steps' bytes, or a part of it.
+    """The silence of all flows behind which a step starts: it recurs with the sum of the bytes of their steps.
 
-    Returns the number of each step, the time of its first message and of the last one before it, ns; None where there
-    is none.
+    Of several, the longest, or where one host ends that, one behind which the others start by themselves. Returns the
+    number of each step, the time of its first message and of the last one before it, ns; None where there is none.
     """
     first = np.concatenate([stream.first for stream in job])
     order = np.argsort(first, kind="stable")
@@ -224,34 +228,91 @@ def step_silences(job: Job) -> tuple[Array, Array, Array] | None:
     before = np.cumsum(size) - size
     silence = first[1:] - last[:-1]
     behind = np.flatnonzero(silence > _SILENCE) + 1
-    if not len(behind):
-        return None
     places, lengths = before[behind].astype(float), silence[behind - 1].astype(float)
+    starts, ends = first[behind].astype(float), last[behind - 1].astype(float)
+    found = [(number, starts[at], ends[at]) for at, number in _step_places(job, places, lengths, starts)]
+    hosts = len(hosts_of(job))
+    if hosts > 2 and found and _starters(job, *found[0][1:]) == 1:
+        # a step starts when hosts have computed; behind a pause within a collective, all wait for the last host
+        better = (one for one in found if _is_even(job, *one[:2]) and _starters(job, *one[1:]) >= hosts - 1)
+        return next(better, found[0])
+    return found[0] if found else None
+
+
+def _step_places(job: Job, places: Array, lengths: Array, starts: Array) -> list[tuple[Array, Array]]:
+    """The silences of all flows that recur once a step, the longest first: as chain_of() has them.
+
+    places: position of each silence in the sum of all flows, bytes; lengths, starts: its length and its end, ns.
+    """
     step = sum(period.size for period in job.values())
     longest, steps = 0.0, 0
-    shortest = None
+    recurring: list[tuple[Array, Array]] = []
     sizes = cache(lambda: {stream: [period.size for period in periods(stream)] for stream in job})
-    for parts in range(1, _MOST_PARTS + 1):
+    for parts in range(1, _MOST_PARTS + 1) if len(places) else ():
         slack = max(min(400.0 * len(job), 0.05 * step / parts), 0.002 * step / parts)
         found = chain_of(places, lengths, step / parts, slack, even=False)
         if found is None:
             continue
-        at = behind[found[0]]
-        times = found[1], first[at].astype(float), last[at - 1].astype(float)
         short = float(np.quantile(lengths[found[0]], 0.2))
         if parts == 1:
             longest, steps = float(np.median(lengths[found[0]])), len(found[0])
         elif short < _ALIKE * longest or len(found[0]) < _PRESENT * parts * steps or not _recurs(job, parts, sizes()):
             continue
-        if parts == 1 or _constant(job, times[1]) >= _CONSTANT:
-            shortest = times
-    return shortest
+        if parts == 1 or _constant(job, starts[found[0]]) >= _CONSTANT:
+            recurring = [found, *_recurring(places, lengths, found, step / parts, slack)]
+    return recurring
+
+
+def _recurring(
+    places: Array, lengths: Array, chain: tuple[Array, Array], size: float, slack: float
+) -> list[tuple[Array, Array]]:
+    """Other silences that are in most steps of `size` bytes, the longest first, as chain_of() has them."""
+    begin = places[chain[0]]
+    step = np.searchsorted(begin, places, "right") - 1
+    inside = np.flatnonzero((step >= 0) & (places - begin[step] < size - slack) & (places > begin[step] + slack))
+    offset = (places - begin[step])[inside]
+    order = np.argsort(offset, kind="stable")
+    found = []
+    for same in groups(offset[order], slack):
+        indices = inside[order][same]
+        indices = indices[np.lexsort((-lengths[indices], step[indices]))]
+        _, firsts = np.unique(step[indices], return_index=True)
+        if len(firsts) >= _CONSTANT * len(begin):
+            found.append((indices[firsts], chain[1][step[indices[firsts]]]))
+    return sorted(found, key=lambda one: -float(np.median(lengths[one[0]])))[:_MOST_RECURRING]
+
+
+def _is_even(job: Job, number: Array, start: Array) -> bool:
+    """Whether each flow has sent a whole number of steps where these steps start, counted from its first byte."""
+    for stream, period in job.items():
+        sent = stream.position_at(start)
+        step = float(np.median(np.diff(sent) / np.diff(number)))
+        if abs(step / period.size - 1) > _SAME_SIZE:
+            return False
+        rest = float(np.median(sent - number * step)) % step
+        if min(rest, step - rest) > max(_SAME_PLACE, _SAME_SIZE * step):
+            return False
+    return True
+
+
+def _starters(job: Job, start: Array, idle: Array) -> int:
+    """Hosts that send data before they have received any, in some steps that would start at these silences."""
+    sends: dict[str, Array] = {}
+    receives: dict[str, Array] = {}
+    for stream in job:
+        data = stream.size > SMALL
+        first, last = (np.append(times[data], np.inf) for times in (stream.first, stream.last))
+        next_ = np.searchsorted(first, start)
+        sends[stream.src] = np.minimum(sends.get(stream.src, np.inf), first[next_])
+        receives[stream.dst] = np.minimum(receives.get(stream.dst, np.inf), last[next_])
+    return sum(float(np.mean(sends[host] < receives.get(host, np.inf))) >= _SOME_STEPS for host in sends)
 
 
 def _recurs(job: Job, parts: int, sizes: dict[Stream, list[float]]) -> bool:
     """Whether most flows have this part of their step as a period of their own. sizes: of all periods of each flow."""
     found = [
-        any(abs(parts * size / period.size - 1) < 0.02 for size in sizes[stream]) for stream, period in job.items()
+        any(abs(parts * size / period.size - 1) < _SAME_SIZE for size in sizes[stream])
+        for stream, period in job.items()
     ]
     return float(np.mean(found)) >= _CONSTANT
 

@@ -108,7 +108,8 @@ def _balanced(phase: Phase) -> bool:
 
 
 def _completed(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> list[Phase]:
-    """Phases; a ring whose flows carry unequal bytes has taken what a phase nearby has of some of its flows."""
+    """Phases; a ring whose flows carry unequal bytes has taken what a phase nearby has of some of its flows, or those
+    after it, up to equal bytes: where hosts wait for a late one, it has come so far on each flow."""
     left = list(found)
     place = 0
     while place < len(left):
@@ -117,14 +118,25 @@ def _completed(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts])
             near = [*range(place + 1, place + 1 + _NEAR_PHASES), *range(place - 1, place - 1 - _NEAR_PHASES, -1)]
             for other in near:
                 if 0 <= other < len(left) and left[other].spans.keys() < phase.spans.keys():
-                    spans = dict(phase.spans)
-                    merge(spans, left[other].spans)
-                    left[place] = measured(spans, steps, parts) or phase
+                    left[place] = _together([phase, left[other]], steps, parts)
                     del left[other]
                     place -= other < place
                     break
+            else:
+                for after in range(place + 2, min(place + 2 + _NEAR_PHASES, len(left) + 1)):
+                    whole = _together(left[place:after], steps, parts)
+                    if whole.spans.keys() == phase.spans.keys() and _balanced(whole):
+                        left[place:after] = [whole]
+                        break
         place += 1
     return left
+
+
+def _together(some: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> Phase:
+    spans = dict(some[0].spans)
+    for other in some[1:]:
+        merge(spans, other.spans)
+    return measured(spans, steps, parts) or some[0]
 
 
 def _times(phase: Phase, steps: Steps, parts: dict[Stream, Parts]) -> dict[Stream, float]:

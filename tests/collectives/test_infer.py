@@ -421,3 +421,41 @@ def test_rings_without_a_pause_between_them_are_told_apart_by_their_bytes() -> N
         ("all_reduce", frozenset("15"), 4_000_000),
         ("all_reduce", frozenset("26"), 4_000_000),
     }
+
+
+def ring_with_a_late_host(late_ms: float, steps: int = 12) -> list[Stream]:
+    """An all-reduce of four hosts on a ring, which compute for 50 ms each step; host 2 computes for `late_ms` more.
+
+    A host sends its first piece when it has computed and sent all of the step before, and each other one when it has
+    received one. A piece has 100,000 bytes and takes 1 ms.
+    """
+    random = np.random.default_rng(3)
+    sent: list[list[float]] = [[] for _ in range(4)]
+    done = np.zeros(4)
+    for _ in range(steps):
+        times = np.zeros((6, 4))
+        times[0] = done + 50 + random.uniform(0, 2, 4) + [0, 0, late_ms, 0]
+        for piece in range(1, 6):
+            times[piece] = np.maximum(times[piece - 1], np.roll(times[piece - 1], 1)) + 1
+        for host in range(4):
+            sent[host] += times[:, host].tolist()
+        done = np.maximum(times[5], np.roll(times[5], 1)) + 1
+    return [
+        Stream(
+            host, str(host), str((host + 1) % 4), start := 100_000 * np.arange(6 * steps), np.full(6 * steps, 100_000),
+            first := (1e6 * np.array(sent[host])).astype(int), first + 900_000, start + 100_000,
+        )
+        for host in range(4)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("late_ms", [0, 20, 40, 100, 300])
+def test_a_late_host_divides_neither_a_step_nor_a_collective(late_ms: float) -> None:
+    """With 100 ms the others wait within the all-reduce for longer than all compute between two steps."""
+    streams = ring_with_a_late_host(late_ms)
+    [job] = infer(streams)
+    [found] = job.collectives
+    assert (found.kind, len(found.hosts)) == ("all_reduce", 4)
+    assert found.tensor_bytes == pytest.approx(400_000, rel=0.01)
+    others = np.min([stream.first[::6] for stream in streams], axis=0)
+    assert np.isin(job.steps.start, others).all(), "a step starts with the first host that has computed"
