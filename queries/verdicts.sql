@@ -205,7 +205,9 @@ SELECT run_id, job, row_number() OVER (PARTITION BY run_id, job ORDER BY p_value
        cost_ms, share_of_step, explained_share * (1 - p_value) AS confidence, explained_share, p_value, p_value <= likely_p AS is_established, k AS steps_worst, n AS steps_lost,
        CASE kind
             WHEN 'slow_host' THEN format('{} is late in {} of the {} steps in which a host is late', host, k, n)
-            WHEN 'loss' THEN format('{} pause{} for {:.1f} MB sent again, {:.2g}% of the {:.1f} MB of all steps', link, s, retransmitted_bytes / 1e6,
+            WHEN 'loss' THEN format('{} pause{} for {} sent again, {:.2g}% of the {:.1f} MB of all steps', link, s,
+                                    CASE WHEN retransmitted_bytes < 1e5 THEN format('{:.3g} kB', retransmitted_bytes / 1e3)
+                                         ELSE format('{:.1f} MB', retransmitted_bytes / 1e6) END,
                                     100 * retransmitted_bytes / payload_bytes, payload_bytes / 1e6)
             WHEN 'delay' THEN format('{} answer{} {:.3g} ms later than other links', link, s, extra_ms)
             ELSE format('{} carr{} {:.3g} Gbit/s where similar links carry {:.3g}', link, CASE s WHEN '' THEN 'y' ELSE 'ies' END, gbit_per_s, usual_gbit_per_s) END
