@@ -264,6 +264,9 @@ def log_offset(step_bounds_ns: Int64Array, traffic: Traffic) -> LogOffset | None
         return None
     if _busy_after(log * (1 + best.drift) + best.lag, active, log) > _MOST_BUSY:
         return None
+    as_it_is = float(log_origin - origin)
+    if abs(best.lag - as_it_is) > _SAME_NS and _fits_as_well(log, received, window, as_it_is, best.lag):
+        return None
     return LogOffset(
         round(best.lag) + origin - log_origin,
         round(best.spread) + traffic.window_ns,
@@ -280,6 +283,24 @@ def _best_fit(log: FloatArray, times: FloatArray, window: float) -> _Fit | None:
         return None
     best = max(fits, key=lambda fit: fit.margin)
     return replace(best, ambiguous=_contradict(fits))
+
+
+def _fits_as_well(log: FloatArray, times: FloatArray, window: float, lag: float, best: float) -> bool:
+    """Whether steps end at pauses of some length with this lag as with the best one.
+
+    Where hosts wait for a late one for longer than they compute between steps, only the longest pauses are all within
+    a step: they fit another lag, and shorter ones fit both.
+    """
+    ends = log[next(_stretches(log))]
+    near, no_drift = np.arange(-_SAME_NS, _SAME_NS + 1, 0.5 * _MS), np.zeros(1)
+    for pauses in _pause_sets(times, window, float(np.median(np.diff(log)))):
+        nats_of_cell = _nats_of_cell(1 / max(float(np.median(np.diff(pauses))), 1.0))
+        nats, of_best = (
+            _best_near(ends, pauses, (at + near)[None], no_drift, nats_of_cell)[0][0] for at in (lag, best)
+        )
+        if nats >= max(_MARGIN, of_best - _MARGIN / 2):
+            return True
+    return False
 
 
 def _contradict(fits: Sequence[_Fit]) -> bool:

@@ -55,6 +55,17 @@ def test_any_offset_is_found(shift_ms: int) -> None:
     assert is_off(found) == (shift_ms != 0)
 
 
+def test_a_wait_for_a_late_worker_is_no_offset() -> None:
+    """50 ms after each end the worker sends, and then waits for 100 ms, longer than it computed: a fit by the long
+    pauses alone is 52 ms off."""
+    bounds, observed = training(step_ms=160, pause_ms=50)
+    since = observed.start_ns[:, None] - bounds[:-1][None, :]
+    waits = ((since > 52 * MS) & (since < np.diff(bounds) - 4 * MS)).any(axis=1)
+    waited = traffic(observed.start_ns[~waits])
+    found = log_offset(bounds, waited)
+    assert found is None or not is_off(found)
+
+
 @pytest.mark.parametrize("ppm", [200, -200, 50])
 def test_drift_is_found_and_the_offset_is_at_the_middle(ppm: int) -> None:
     bounds, observed = training(2000)
