@@ -44,6 +44,8 @@ _SCALES_NS = (1.5 * _MS, 4.0 * _MS, 10.0 * _MS)
 _CELL_NS, _CELLS = 0.05 * _MS, 2000
 #: Nats by which the best alignment must be better than the next one and than chance.
 _MARGIN = 8.0
+#: Share of the nats of the best alignment that another one needs to fit as well.
+_AS_WELL = 0.9
 #: Matched steps must be at least so many, and such a share of those within the capture.
 _LEAST_STEPS, _LEAST_SHARE = 4, 0.6
 #: Spread of the matched steps about the fit (robust standard deviation) above which the end of the communication does
@@ -298,7 +300,7 @@ def _fits_as_well(log: FloatArray, times: FloatArray, window: float, lag: float,
         nats, of_best = (
             _best_near(ends, pauses, (at + near)[None], no_drift, nats_of_cell)[0][0] for at in (lag, best)
         )
-        if nats >= max(_MARGIN, of_best - _MARGIN / 2):
+        if nats >= max(_MARGIN, _AS_WELL * of_best):
             return True
     return False
 
