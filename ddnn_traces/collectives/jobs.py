@@ -15,6 +15,7 @@ from ddnn_traces.collectives.streams import MS, SMALL, Array, Stream, distance, 
 _SAME_TIME = 1.35  # factor between the step times of two flows: medians of loaded hosts
 _ALMOST_BEST = 0.97  # of a flow's best score: rounds of its step have 0.88 to 0.96 of it, or as much in some flows only
 _FEW_VOTES = 0.2  # of the flows that take a part of a step for the whole
+_AS_CLEAR = 0.5  # of the best score of these flows
 _MOST_JITTER = 0.15  # of a step, between the steps of two flows of one job: 0.01 to 0.1, of two jobs 0.28 and more
 _MANY_FLOWS, _LITTLE_JITTER = 200, 0.05
 _OF_A_PART, _OF_A_JOB = 0.8, 0.95  # share of steps: two jobs of near step times often send constant bytes, too
@@ -120,12 +121,14 @@ def _step_time(possible: dict[Stream, list[Period]]) -> float | None:
         parts = round(longer / time)
         if parts < 2 or not _near(parts * time, longer):
             continue
-        # one flow's word counts where the time is possible for all
-        if votes(longer) < max(2, _FEW_VOTES * count) and not all(
-            any(_near(p.time, longer) for p in found) for found in possible.values()
+        mine = [found for stream, found in possible.items() if _near(times[stream], time)]
+        # one flow's word counts where the time is clear in it, and possible for all
+        clearest = max(found[0].score for stream, found in possible.items() if _near(times[stream], longer))
+        is_clear = clearest >= _AS_CLEAR * max(found[0].score for found in mine)
+        if votes(longer) < max(2, _FEW_VOTES * count) and not (
+            is_clear and all(any(_near(p.time, longer) for p in found) for found in possible.values())
         ):
             continue
-        mine = [found for stream, found in possible.items() if _near(times[stream], time)]
         if sum(any(_near(p.time, longer) for p in found) for found in mine) >= _CONSTANT * len(mine):
             time = longer
     return time

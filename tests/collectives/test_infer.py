@@ -167,6 +167,14 @@ def test_one_silence_a_step_is_a_period_in_a_long_run_too() -> None:
     assert (found.size, found.score) == (5_000_000, pytest.approx(1, abs=0.05))
 
 
+def test_a_link_that_disturbs_a_flow_does_not_make_several_steps_one() -> None:
+    """The flows over a slow link have other silences in each step: that recur by chance every three steps."""
+    name = "torchp2p-eight_layers-sgd-32-gloo-normal-ps-n4-sleep-slow_link_worker3_100"
+    [job] = infer(streams_of(CAPTURES.parent / "faults" / name))
+    assert len(job.steps.whole) >= 15, "of the 16 of run.toml"
+    assert [one.tensor_bytes for one in job.collectives] == [pytest.approx(3_200_000, rel=0.01)]
+
+
 def test_noise_has_no_job() -> None:
     """Flows between four hosts that send at random sizes and times."""
     random = np.random.default_rng(1)
