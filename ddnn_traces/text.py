@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import math
 import re
 from collections.abc import Sequence
@@ -60,6 +61,15 @@ def shown(value: Any) -> str:
     except (ValueError, RecursionError):  # an integer of too many digits, lists in lists
         return f"a value of type {type(value).__name__} too long to be shown"
     return text if len(text) <= _QUOTED else f"{text[: _QUOTED - 3]}..."
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is an IP address."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def is_plain_name(name: str) -> bool:

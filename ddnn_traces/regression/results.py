@@ -43,9 +43,9 @@ def plain(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def first_names(names: Sequence[str], most: int = 6) -> str:
-    """The first names, and dots for the others."""
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+def first_names(names: Sequence[str]) -> str:
+    """The first six names, and dots for the others."""
+    return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
 
 
 #: runs.source of runs that were never measured.

@@ -79,19 +79,8 @@ def table(outcomes: Sequence[Outcome]) -> pa.Table:
     """A row a claim; all texts, control characters of others' escaped."""
     import pyarrow as pa
 
-    rows = [
-        {
-            "claim": one.claim.claim,
-            "expected": one.claim.expected,
-            "found": one.found,
-            "unit": one.claim.unit,
-            "tolerance": one.claim.tolerance,
-            "verdict": one.verdict,
-            "reason": one.reason,
-        }
-        for one in outcomes
-    ]
     head = ("claim", "expected", "found", "unit", "tolerance", "verdict", "reason")
+    rows = [vars(one) | vars(one.claim) for one in outcomes]
     columns = [pa.array([printable(row[name]) for row in rows], pa.string()) for name in head]
     return pa.Table.from_arrays(columns, head)
 

@@ -45,15 +45,13 @@ def write_checksums(folder: Path, known: Mapping[str, str], jobs: int = 1) -> No
     paths = [path for path in files(folder) if path != layout.CHECKSUMS]
     with thread_pool(jobs) as threads:
         hashes = threads.map(lambda path: known.get(path) or sha256_of(folder / path), paths)
-        lines = [checksum_line(path, sha256) for path, sha256 in zip(paths, hashes, strict=True)]
-    (folder / layout.CHECKSUMS).write_text("".join(lines), encoding="utf-8")
+        lines = _lines(dict(zip(paths, hashes, strict=True)))
+    (folder / layout.CHECKSUMS).write_bytes(lines)
 
 
-def checksum_line(path: str, sha256: str) -> str:
-    """A line of SHA256SUMS; names with a backslash or a line end are escaped as sha256sum does."""
-    escaped = path.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-    mark = "\\" if escaped != path else ""
-    return f"{mark}{sha256}  {escaped}\n"
+def _lines(sums: Mapping[str, str]) -> bytes:
+    """SHA-256 and path, a line each. No path of a release has a line end or a backslash (layout.is_safe)."""
+    return "".join(f"{sha256}  {path}\n" for path, sha256 in sums.items()).encode()
 
 
 # --- a BagIt bag (RFC 8493)
@@ -71,15 +69,10 @@ def write_bag(bag: Path, release: facts.Release) -> None:
     # Version 1.0 encodes percent signs in paths, 0.97 does not; the library bagit reads only 0.97 with such paths.
     version = "0.97" if any("%" in path for path in paths) else "1.0"
     (bag / "bagit.txt").write_bytes(f"BagIt-Version: {version}\nTag-File-Character-Encoding: UTF-8\n".encode())
-    (bag / _MANIFEST).write_bytes(_manifest({f"data/{path}": sums[path] for path in paths}))
+    (bag / _MANIFEST).write_bytes(_lines({f"data/{path}": sums[path] for path in paths}))
     (bag / "bag-info.txt").write_bytes(_bag_info(data, release))
     tags = ("bag-info.txt", "bagit.txt", _MANIFEST)
-    (bag / _TAG_MANIFEST).write_bytes(_manifest({name: sha256_of(bag / name) for name in tags}))
-
-
-def _manifest(sums: dict[str, str]) -> bytes:
-    """Lines of a manifest. A release has no line ends in paths: parquet.partition encodes them."""
-    return "".join(f"{sha256}  {path}\n" for path, sha256 in sums.items()).encode()
+    (bag / _TAG_MANIFEST).write_bytes(_lines({name: sha256_of(bag / name) for name in tags}))
 
 
 def _bag_info(data: Path, release: facts.Release) -> bytes:

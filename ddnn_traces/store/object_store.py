@@ -255,12 +255,12 @@ class Retries:
             self.count += 1
 
 
-def retried(work: Callable[[], _Result], retries: Retries | None = None, attempts: int = ATTEMPTS) -> _Result:
+def retried(work: Callable[[], _Result], retries: Retries | None = None) -> _Result:
     """The result of `work`, which is repeated, with growing pauses, while it fails as a busy store or a network does.
 
     Raises the last error.
     """
-    for attempt in range(1, attempts):
+    for attempt in range(1, ATTEMPTS):
         try:
             return work()
         except Exception as error:

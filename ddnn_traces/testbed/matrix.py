@@ -7,7 +7,6 @@ lists are all combinations; [defaults] holds what the runs share.
 from __future__ import annotations
 
 import csv
-import ipaddress
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from typing import Any
 from ddnn_traces.errors import UsageError
 from ddnn_traces.testbed.programs.background import read_flows
 from ddnn_traces.testbed.programs.program_list import LAUNCHERS, OPTIONS, PROFILES, PROGRAMS, Program, read_profile
-from ddnn_traces.text import counted, is_plain_name, nearest, shown
+from ddnn_traces.text import counted, is_address, is_plain_name, nearest, shown
 from ddnn_traces.text_files import read_toml
 
 #: Hosts of a run at most: each is a namespace, a link and two processes of this machine.
@@ -626,10 +625,8 @@ def _machine(where: str, host: Any) -> Machine:
             raise UsageError(f"{where}: no {key}; ssh is user@host, address and interface are those that train")
     if host["ssh"].startswith("-"):
         raise UsageError(f"{where}: ssh = {shown(host['ssh'])}; it is user@host, or a name of ssh's configuration")
-    try:
-        ipaddress.ip_address(host["address"])
-    except ValueError:
-        raise UsageError(f"{where}: address = {shown(host['address'])} is no IP address") from None
+    if not is_address(host["address"]):
+        raise UsageError(f"{where}: address = {shown(host['address'])} is no IP address")
     words = {key: _words(where, key, host[key]) for key in ("tcpdump", "options") if key in host}
     if "python" in host:
         _typed(where, "python", host["python"], "str")

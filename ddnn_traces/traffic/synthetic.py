@@ -28,6 +28,7 @@ from ddnn_traces.traffic.traffic import (
     StepTimes,
     Traffic,
     Transfers,
+    busier,
     packets_of,
     wire_bytes,
 )
@@ -304,7 +305,10 @@ def _exchange(run: SyntheticRun, laws: Laws, begin_ns: int, book: Book, rng: np.
     sampler = book.sampler
     payload, repeated = sampler.payload(run, laws.size, rng)
     segment = sampler.segment_bytes
-    wire = [_busier(run, laws.src[:, a:b], laws.dst[:, a:b], payload[:, a:b], segment) for a, b in laws.bounds]
+    wire = [
+        busier(run.collective.hosts, laws.src[:, a:b], laws.dst[:, a:b], payload[:, a:b], segment)
+        for a, b in laws.bounds
+    ]
     delay, duration = sampler.times_ns(run, np.concatenate(wire or [payload], 1), laws.rounds, rng)
     start = np.zeros_like(payload)
     compute = sampler.compute_ns(run, rng)
@@ -363,18 +367,6 @@ def _send_data(laws: Laws, start: Ints, duration: Ints, payload: Ints, repeated:
     book.sampler.send_data(book, flow, start, duration, payload, repeated, ~answered[laws.src, laws.dst])
 
 
-def _busier(run: SyntheticRun, src: Ints, dst: Ints, payload: Ints, segment_bytes: int) -> Ints:
-    """Wire bytes on the busier of each transfer's two links: those that its sender sends in the round, or its receiver
-    receives."""
-    wire = wire_bytes(payload, segment_bytes)
-    step = np.arange(len(src))[:, None]
-    sent = np.zeros((len(src), run.collective.hosts), np.int64)
-    received = np.zeros_like(sent)
-    np.add.at(sent, (step, src), wire)
-    np.add.at(received, (step, dst), wire)
-    return np.maximum(sent[step, src], received[step, dst])
-
-
 # --- everything else on the wire
 
 
@@ -384,7 +376,7 @@ def _send_broadcast(run: SyntheticRun, book: Book, rng: np.random.Generator) -> 
     for round_ in broadcast(run.workers, run.model_bytes):
         src, dst, size = np.array(round_, np.int64).T
         payload, repeated = book.sampler.payload(run, size, rng)
-        wire = _busier(run, src[None], dst[None], payload[None], book.sampler.segment_bytes)
+        wire = busier(run.collective.hosts, src[None], dst[None], payload[None], book.sampler.segment_bytes)
         duration = book.sampler.times_ns(run, wire, np.zeros_like(src), rng)[1][0]
         flow = book.flows(src, dst, Port.DATA)
         book.send(flow, np.full(len(src), at), duration, payload, repeated, True)

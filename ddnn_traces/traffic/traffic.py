@@ -303,6 +303,18 @@ def wire_bytes(payload: Ints, segment_bytes: int = SEGMENT_BYTES) -> Ints:
     return payload + HEADER_BYTES * packets_of(payload, segment_bytes)
 
 
+def busier(hosts: int, src: Ints, dst: Ints, payload: Ints, segment_bytes: int) -> Ints:
+    """Wire bytes on the busier of each transfer's two links: those that its sender sends in the round, or its receiver
+    receives. A row a round."""
+    wire = wire_bytes(payload, segment_bytes)
+    step = np.arange(len(src))[:, None]
+    sent = np.zeros((len(src), hosts), np.int64)
+    received = np.zeros_like(sent)
+    np.add.at(sent, (step, src), wire)
+    np.add.at(received, (step, dst), wire)
+    return np.maximum(sent[step, src], received[step, dst])
+
+
 def learning_curve(steps: int) -> tuple[Floats, Floats]:
     """Loss and accuracy at the end of each step: a generated curve, of no training."""
     progress = (np.arange(steps) + 1) / steps

@@ -202,7 +202,7 @@ def other_comments(patch: Patch) -> None:
 
 
 def lost_manifest(patch: Patch) -> None:
-    _after(patch, packaging, "_manifest", lambda text: text.replace(b"0", b"1"))
+    _after(patch, packaging, "_lines", lambda text: text.replace(b"0", b"1") if b"  data/" in text else text)
 
 
 def bytes_of_other_windows(patch: Patch) -> None:

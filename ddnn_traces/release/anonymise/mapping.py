@@ -5,7 +5,6 @@ key, options, dataset -> Anonymiser -> RunMapping of each run -> record batches,
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ from ddnn_traces.release.anonymise import identifiers, method_text
 from ddnn_traces.release.anonymise.key import Key
 from ddnn_traces.release.anonymise.words import own_words, stated_numbers, unknown
 from ddnn_traces.store import schema
-from ddnn_traces.text import nearest
+from ddnn_traces.text import is_address, nearest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -486,17 +485,9 @@ def scrub_text(words: str, known: Mapping[str, str]) -> str:
 
 def _replacement(match: re.Match[str]) -> str:
     kind = match.lastgroup or ""
-    if kind in ("ipv4", "ipv6") and not _is_address(match[0]):
+    if kind in ("ipv4", "ipv6") and not is_address(match[0].rstrip(".")):
         return match[0]
     return _REPLACEMENTS[kind]
-
-
-def _is_address(words: str) -> bool:
-    try:
-        ipaddress.ip_address(words.rstrip("."))
-    except ValueError:
-        return False
-    return True
 
 
 def scrub_values(value: Any, change: Callable[[str], str], offset_ns: int, name: str = "") -> Any:

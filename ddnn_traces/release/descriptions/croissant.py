@@ -97,25 +97,20 @@ def _file_set(table: str) -> str:
 
 
 def _file_objects(release: facts.Release) -> list[dict[str, Any]]:
-    """A file object for each data file, with size and SHA-256."""
+    """A file object for each data file, with size and SHA-256, at its address or else its path in the release."""
     place = terms.files_url(release.about)
     return [
         {
             "@type": "cr:FileObject",
             "@id": quote(file.path),
             "name": file.path,
-            "contentUrl": content_url(place, file),
+            "contentUrl": f"{place}{quote(file.path)}" if place else file.path,
             "contentSize": f"{file.bytes} B",
             "encodingFormat": terms.media_type(file.path),
             "sha256": file.sha256,
         }
         for file in release.files
     ]
-
-
-def content_url(place: str | None, file: facts.File) -> str:
-    """Address of a file below that of its folder; without one, its path in the release."""
-    return f"{place}{quote(file.path)}" if place else file.path
 
 
 class Records(NamedTuple):

@@ -40,9 +40,6 @@ class Leak:
         """The cause without the run: an IP address, the name of a host."""
         return self.cause.partition(" (")[0]
 
-    def __str__(self) -> str:
-        return f"{self.file}: {self.cause} in {self.place}"
-
 
 def scan(folder: Path, words: Words) -> list[Leak]:
     """What is found in all files of a folder, in the order of their names.

@@ -40,8 +40,7 @@ from ddnn_traces.store.places import zipped
 from ddnn_traces.store.whole_files import sha256_of
 from ddnn_traces.text import counted
 
-_LINE = re.compile(r"(\\?)([0-9a-f]{64})  (.+)")
-_ESCAPES = {"\\\\": "\\", "\\n": "\n", "\\r": "\r"}
+_LINE = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<path>.+)")
 
 #: The files of every release in addition to the data files that release.json lists.
 _OTHERS = {
@@ -156,14 +155,13 @@ def _listed(text: str) -> dict[str, str]:
     listed = {}
     for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
         found = _LINE.fullmatch(line)
-        path = found and re.sub(r"\\.", lambda match: _ESCAPES.get(match[0], "\0"), found[3]) if found else None
-        if found is None or path is None or not is_safe(path) or path in listed:
+        if found is None or not is_safe(path := found["path"]) or path in listed:
             raise WrongError(
                 f"line {number} of {layout.CHECKSUMS} is not a checksum and the path of a file in the release"
             )
         if path == layout.CHECKSUMS:
             raise WrongError(f"line {number} of {layout.CHECKSUMS} lists the file itself, which cannot be")
-        listed[path] = found[2]
+        listed[path] = found["sha256"]
     return listed
 
 

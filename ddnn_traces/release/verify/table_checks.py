@@ -5,7 +5,6 @@ A check may raise WrongError, of which running.py makes a finding.
 
 from __future__ import annotations
 
-import ipaddress
 import itertools
 import json
 import math
@@ -35,7 +34,7 @@ from ddnn_traces.release.verify.examined import (
     unless,
 )
 from ddnn_traces.store import layout, schema
-from ddnn_traces.text import counted, sql_literal
+from ddnn_traces.text import counted, is_address, sql_literal
 
 if TYPE_CHECKING:
     import polars as pl
@@ -198,7 +197,7 @@ def _anonymised(examined: Examined, _file: facts.TableFile, table: str, parquet:
                 return f"has values of {name}, which {layout.RELEASE} states as withheld; {ASK}"
         elif kind == "address" and done.addresses != "kept":
             wants_label = done.addresses == "roles"
-            odd = {one for one in _values(parquet, name) if one and _is_address(one) == wants_label}
+            odd = {one for one in _values(parquet, name) if one and is_address(one) == wants_label}
             if odd:
                 return f"has {shown(min(odd))} in {name}, which is not as {done.addresses} makes it; {ASK}"
         elif kind == "port" and done.ports == "classed":
@@ -225,14 +224,6 @@ def _bounds(parquet: pq.ParquetFile, name: str) -> list[int]:
     groups = [parquet.metadata.row_group(number).column(place) for number in range(parquet.metadata.num_row_groups)]
     known = [group.statistics for group in groups if group.statistics and group.statistics.has_min_max]
     return [bound for one in known for bound in (one.min, one.max)]
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _each_table(

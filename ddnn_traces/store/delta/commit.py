@@ -31,20 +31,17 @@ ATTEMPTS = 20
 Added = Mapping[str, list[TableFile]]
 
 
-def commit(
-    dataset: StoredDataset, added: Added, small_files: Callable[[Head], Mapping[str, str]], base: Head | None = None
-) -> Head:
+def commit(dataset: StoredDataset, added: Added, small_files: Callable[[Head], Mapping[str, str]]) -> Head:
     """Put new files, which are uploaded, in the place of those that their runs have in the same tables.
 
-    small_files: the small files (name: path) that the new commit names, made from the one that it follows. base: the
-    last commit, where that was just read. Returns the new commit. Raises StorageError after too many attempts.
+    small_files: the small files (name: path) that the new commit names, made from the one that it follows. Returns
+    the new commit. Raises StorageError after too many attempts.
     """
     from deltalake.exceptions import CommitFailedError
 
     mark = secrets.token_hex(8)
     for attempt in range(1, ATTEMPTS + 1):
-        if base is None:
-            base = dataset.head()
+        base = dataset.head()
         if base.mark == mark:  # the store's answer was lost
             return base
         try:
@@ -52,7 +49,6 @@ def commit(
         except CommitFailedError:
             dataset.retries.add()
             object_store.pause(attempt)
-            base = None
     raise StorageError(
         f"{dataset.name}: other writers were faster {ATTEMPTS} times; nothing was changed, try again when they are done"
     )

@@ -68,7 +68,7 @@ class Head:
 class StoredDataset:
     """A dataset at a URL. Raises UsageError for a scheme that is not known."""
 
-    def __init__(self, url: str, retries: Retries | None = None) -> None:
+    def __init__(self, url: str) -> None:
         with needs_extra("cluster"):
             import deltalake  # noqa: F401
         object_store.check_dataset(url)
@@ -76,7 +76,7 @@ class StoredDataset:
         self.name = object_store.shown(self.url)
         self.filesystem, self.root = object_store.filesystem(self.url)
         self._options = object_store.delta_options(self.url)
-        self.retries = retries or Retries()
+        self.retries = Retries()
 
     # --- objects
 

@@ -58,7 +58,7 @@ def main() -> None:
 def _torch(given: dict[str, object], options: dict[str, str]) -> None:
     import torch
 
-    from . import gloo, nccl, patterns, traces, training
+    from . import gloo, nccl, patterns, training
     from .logs import HostClock, Recorder
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -67,7 +67,7 @@ def _torch(given: dict[str, object], options: dict[str, str]) -> None:
     on_gpu = PROGRAMS[arguments.program].backend == "nccl"
     if on_gpu:
         nccl.take_gpu()
-    traces.prepare(arguments.trace)
+    training.prepare_traces(arguments.trace)
     recorder = Recorder(arguments.out, label, nccl.GpuClock() if on_gpu else HostClock())
     programs = gloo.COMMUNICATIONS | patterns.PATTERNS | nccl.ON_GPU
     training.run(arguments, programs[arguments.program](recorder, options), recorder)

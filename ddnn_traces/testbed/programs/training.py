@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import sys
 import time
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +15,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from . import models, slowness, traces
+from . import models, slowness
 from .gloo import Communication
 from .logs import STEPS_PER_EPOCH, Recorder, write_truth
 from .program_list import PROGRAMS
 
 INPUTS = 784
 _LEARNING_RATE = 0.05
+#: Collectives that the flight recorder keeps: all of a run of some hundred steps.
+_ENTRIES = "20000"
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,34 @@ class Checkpoints:
         recorder.note("checkpoint", f"steps {steps}", begin)
 
 
+def prepare_traces(wanted: Collection[str]) -> None:
+    """Turn the flight recorder on or off: before the process group is made."""
+    os.environ["TORCH_FR_BUFFER_SIZE"] = _ENTRIES if "flight_recorder" in wanted else "0"
+
+
+@contextlib.contextmanager
+def _traced(wanted: Collection[str], out: Path, label: str) -> Iterator[Callable[[], object]]:
+    """What PyTorch itself records of the training inside, its flight recorder and its profiler (Kineto), into files of
+    `out`; docs/profilers.md lists how ingest takes them. Yields what is called after each step."""
+    with contextlib.ExitStack() as stack:
+        profiler = None
+        if "kineto" in wanted:
+            activities = [torch.profiler.ProfilerActivity.CPU]
+            activities += [torch.profiler.ProfilerActivity.CUDA] if torch.cuda.is_available() else []
+            always = torch.profiler.schedule(wait=0, warmup=0, active=1 << 30)  # with one, steps are marked
+            profiler = stack.enter_context(
+                torch.profiler.profile(activities=activities, schedule=always, record_shapes=True)
+            )
+        yield profiler.step if profiler else lambda: None
+    if profiler:
+        profiler.export_chrome_trace(str(out / f"kineto-{label}.json.gz"))
+    if "flight_recorder" in wanted:
+        from torch._C import _distributed_c10d as c10d
+
+        dump = getattr(c10d, "_dump_fr_trace_json", None) or c10d._dump_nccl_trace_json
+        (out / f"flight_recorder-{label}.json").write_bytes(dump())
+
+
 def train(
     arguments: Arguments, communication: Communication, recorder: Recorder, model: nn.Module, wrapped: nn.Module,
     checkpoints: Checkpoints, first: int,
@@ -87,7 +119,7 @@ def train(
     """Train the steps from the first one on."""
     optimizer = torch.optim.SGD(wrapped.parameters(), lr=_LEARNING_RATE)
     batches = Batches(arguments.batch_size, arguments.seed, communication.data_rank())
-    with traces.recorded(arguments.trace, arguments.out, recorder.label) as trace_step:
+    with _traced(arguments.trace, arguments.out, recorder.label) as trace_step:
         for step in range(first, arguments.steps):
             recorder.begin_step()
             time.sleep(arguments.pause_ms / 1e3)  # in place of heavier computation

@@ -16,7 +16,7 @@ from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.traffic.model.document import FORMAT, VERSION, Document
 from ddnn_traces.traffic.model.measure import MeasuredRun, measure, pair_matrix
 from ddnn_traces.traffic.model.pacing import joint
-from ddnn_traces.traffic.traffic import HEADER_BYTES, Floats, TimedTransfer, wire_bytes
+from ddnn_traces.traffic.traffic import HEADER_BYTES, Floats, TimedTransfer, busier, wire_bytes
 from ddnn_traces.version import __version__
 
 _T = TypeVar("_T")
@@ -215,13 +215,8 @@ def _by_step_and_round(run: MeasuredRun) -> list[list[list[TimedTransfer]]]:
 
 def _wire(run: MeasuredRun, round_: Sequence[TimedTransfer]) -> Floats:
     """Wire bytes on the busier of each transfer's two links, which the transfers of a round share."""
-    sent, received = np.zeros(len(run.hosts)), np.zeros(len(run.hosts))
-    src, dst, payload = np.array([t.transfer for t in round_], np.int64).T
-    wire = wire_bytes(payload, run.segment_bytes)
-    np.add.at(sent, src, wire)
-    np.add.at(received, dst, wire)
-    busier: Floats = np.maximum(sent[src], received[dst])
-    return busier
+    src, dst, payload = np.array([t.transfer for t in round_], np.int64).T[:, None]
+    return busier(len(run.hosts), src, dst, payload, run.segment_bytes).ravel().astype(float)
 
 
 def _pace(rounds: Sequence[Sequence[TimedTransfer]], wire: Sequence[Floats]) -> tuple[float, float]:

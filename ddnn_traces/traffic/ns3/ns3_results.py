@@ -240,7 +240,7 @@ def _completion(result: Ns3Result, of_size: pl.Expr) -> dict[str, Any]:
 class CountedTraffic(Traffic):
     """A run on ns-3 as traffic, whose flows, windows and steps are counted, not computed."""
 
-    def __init__(self, result: Ns3Result, layers: bool = True) -> None:
+    def __init__(self, result: Ns3Result) -> None:
         self.begin_ns = result.run.start_ns + SETUP_NS
         if result.steps:
             times = step_times(result, self.begin_ns)
@@ -249,7 +249,7 @@ class CountedTraffic(Traffic):
         super().__init__(result.run, times, is_uneven=False)
         self.result = result
         if result.steps:
-            self.events = events(result, self.begin_ns, self.labels, layers)
+            self.events = events(result, self.begin_ns, self.labels, layers=True)
 
 
 class CountedTables(TrafficTables):

@@ -35,11 +35,11 @@ _KEYS = {
 }  # fmt: skip
 
 
-def mathis_mbit(rtt_ms: float, loss: float, segment_bytes: int = SEGMENT_BYTES) -> float:
+def mathis_mbit(rtt_ms: float, loss: float) -> float:
     """Rate in Mbit/s at a share of lost packets: Mathis et al. 1997; infinite without loss or round trip."""
     if loss == 0 or rtt_ms == 0:
         return math.inf
-    return segment_bytes * 8 / (rtt_ms * 1e3) * math.sqrt(1.5 / loss)
+    return SEGMENT_BYTES * 8 / (rtt_ms * 1e3) * math.sqrt(1.5 / loss)
 
 
 def transfer_ms(

@@ -214,7 +214,7 @@ def _no_law(topology: str, workers: int) -> str | None:
     return None
 
 
-def calibrate(facts: Sequence[Facts], exponent: float = EXPONENT) -> Calibration:
+def calibrate(facts: Sequence[Facts]) -> Calibration:
     """Fit the constants to runs: of each program apart, robust least squares of the logarithm of the step's time.
 
     Raises UsageError.
@@ -224,9 +224,9 @@ def calibrate(facts: Sequence[Facts], exponent: float = EXPONENT) -> Calibration
     by_program: dict[str, list[Facts]] = {}
     for f in facts:
         by_program.setdefault(f.program, []).append(f)
-    programs = {name: fit_program(runs, exponent) for name, runs in by_program.items()}
-    jobs = {job: own_ms(runs, programs[runs[0].program], exponent) for job, runs in _by_job(facts).items()}
-    return Calibration(programs, jobs, exponent)
+    programs = {name: fit_program(runs, EXPONENT) for name, runs in by_program.items()}
+    jobs = {job: own_ms(runs, programs[runs[0].program], EXPONENT) for job, runs in _by_job(facts).items()}
+    return Calibration(programs, jobs)
 
 
 def fit_program(facts: Sequence[Facts], exponent: float) -> Program:
@@ -251,7 +251,7 @@ def fit_program(facts: Sequence[Facts], exponent: float) -> Program:
     return found(least_squares(errors, start, loss="soft_l1", f_scale=0.05, diff_step=0.01).x)
 
 
-def own_ms(runs: Sequence[Facts], program: Program, exponent: float = EXPONENT) -> float:
+def own_ms(runs: Sequence[Facts], program: Program, exponent: float) -> float:
     """C of a job: what its steps take beside the exchange, the median; a step weighs one over its length."""
     calibration = Calibration({runs[0].program: program}, {}, exponent)
     rest = np.array([f.step_ms - calibration.step_ms(f, 0.0) for f in runs])
