@@ -175,6 +175,16 @@ def test_a_link_that_disturbs_a_flow_does_not_make_several_steps_one() -> None:
     assert [one.tensor_bytes for one in job.collectives] == [pytest.approx(3_200_000, rel=0.01)]
 
 
+def test_flows_over_a_long_way_join_the_job_of_the_others() -> None:
+    """With 10 ms more on the way of worker-4 its flows pause in each round trip, so that they show no period."""
+    name = "torch-eight_layers-sgd-32-gloo-normal-ring-n4-sleep-delay_worker4_10"
+    [job] = infer(streams_of(CAPTURES.parent / "faults" / name))
+    assert (len(job.hosts), len(job.steps.whole)) == (4, 16)
+    assert [(one.kind, round(one.tensor_bytes, -5)) for one in job.collectives] == [
+        ("all_reduce", 1_200_000), ("all_reduce", 2_000_000)
+    ]  # fmt: skip
+
+
 def test_noise_has_no_job() -> None:
     """Flows between four hosts that send at random sizes and times."""
     random = np.random.default_rng(1)
