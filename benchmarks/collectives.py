@@ -181,7 +181,7 @@ DAMAGES = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path)
-    parser.add_argument("--pairs", type=int, default=30)
+    parser.add_argument("--pairs", type=int, default=60)
     parser.add_argument("--damaged", type=int, default=200)
     options = parser.parse_args()
     runs = {path.name: path for folder in options.folders for path in sorted(folder.iterdir()) if truth(path)}

@@ -25,6 +25,7 @@ _SILENCE = 0.3 * MS
 _MOST_PARTS = 6  # a period may be of several steps: the shortest counts whose silence is as long
 _ALIKE = 0.4
 _PRESENT = 0.8
+_FEW_DISTURBED = 4  # flows of a job whose periods are not sure, for each one that joins it without a period
 _SURE = 0.5  # score: with 10% of the packets lost flows have 0.48 at most for periods that are none
 _MOST_RECURRING = 8
 _SAME_PLACE = 400.0  # bytes: control messages
@@ -73,10 +74,21 @@ def find_jobs(streams: Sequence[Stream]) -> tuple[list[Job], list[Stream]]:
     if not any(is_closed(job) for job in jobs) and (job := _with_best_periods(possible)):
         jobs, left = [job], left - set(job)
     jobs = _merged([*jobs, *({stream: latest[stream]} for stream in possible if stream in left and stream in latest)])
-    if jobs and not any(is_closed(job) for job in jobs) and (job := _with_disturbed(jobs[0], streams)):
-        jobs = [job]
+    jobs = _completed(jobs, streams)
     known = {stream for job in jobs for stream in job}
     return jobs, [stream for stream in streams if stream not in known]
+
+
+def _completed(jobs: list[Job], streams: Sequence[Stream]) -> list[Job]:
+    """The jobs; those that are not closed, with flows of no closed job that close them, where there are such."""
+    closed = [job for job in jobs if is_closed(job)]
+    known = {stream for job in closed for stream in job}
+    for job in jobs:
+        left = [stream for stream in streams if stream not in known]
+        if known.isdisjoint(job) and (whole := _with_disturbed(job, left)):
+            closed.append(whole)
+            known.update(whole)
+    return [*closed, *(job for job in jobs if known.isdisjoint(job))]
 
 
 def _with_best_periods(possible: dict[Stream, list[Period]]) -> Job | None:
@@ -105,8 +117,7 @@ def _with_disturbed(job: Job, streams: Sequence[Stream]) -> Job | None:
 
     A link with loss or a long delay pauses so often that its flows show no period of their own.
     """
-    if len(job) < 2 or max(period.score for period in job.values()) < _SURE:
-        return None
+    most = len(job) // (1 if max(period.score for period in job.values()) >= _SURE else _FEW_DISTURBED)
     for times in _boundaries(job):
         whole = dict(job)
         for stream in streams:
@@ -115,7 +126,7 @@ def _with_disturbed(job: Job, streams: Sequence[Stream]) -> Job | None:
                 size = float(np.median(np.diff(stream.position_at(times))))
                 silence = float(np.median(stream.first[at[1:]] - stream.last[at[1:] - 1]))
                 whole[stream] = Period(size, 0.0, at, np.arange(len(at)), silence, float(np.median(np.diff(times))))
-        if len(hosts_of(whole)) > 2 and is_closed(whole):
+        if len(job) < len(whole) <= len(job) + most and len(hosts_of(whole)) > 2 and is_closed(whole):
             return whole
     return None
 
