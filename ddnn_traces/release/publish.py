@@ -156,12 +156,19 @@ def _open(dataset: str | Path, options: PublishOptions, out: Path, at_once: int 
 
 @contextlib.contextmanager
 def _removed_after_error(out: Path, new_key: Path | None) -> Iterator[None]:
-    """Removes a new key after an error, as it belongs to no release. Raises StorageError for a full disk."""
+    """Removes a new key after an error, as it belongs to no release, and the folders that were made for it.
+
+    Raises StorageError for a full disk.
+    """
+    above = [folder for folder in new_key.parents if not folder.exists()] if new_key else []
     try:
         yield
     except BaseException as error:
         if new_key is not None:
             new_key.unlink(missing_ok=True)
+        for folder in above:
+            with contextlib.suppress(OSError):  # something else is in it
+                folder.rmdir()
         # a query's error is a QueryError
         cause = error.__cause__ if isinstance(error, QueryError) else error
         if reason := no_memory(cause):
@@ -455,7 +462,8 @@ class _Publishing:
             packaging.write_bag(folder, release)
         self._compare_with_standing(folder)
         self.messages.info("searching the release for what must not be in it")
-        leak_scan.refuse(self.out, leak_scan.scan(folder, self.words))
+        searched = replace(self.words, published=release.about.published)
+        leak_scan.refuse(self.out, leak_scan.scan(folder, searched))
         return release
 
     def _write_tables(self, data: Path, scratch: Path) -> tuple[facts.Table, ...]:

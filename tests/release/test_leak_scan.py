@@ -12,6 +12,7 @@ import shutil
 import struct
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -622,6 +623,19 @@ def test_texts_next_to_the_run_folders_are_read(source: Path, tmp_path: Path) ->
     (tmp_path / "in" / "slurm.out").write_text("SLURM_NODELIST=poseidon7\n")
     with ddnn_traces.ingest(tmp_path / "in", tmp_path / "dataset") as dataset:
         assert "poseidon7" in leak_scan.words(dataset, [str(tmp_path / "in")]).texts
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("2023-11-15T00:00:00Z", False), ("2023-11-15T00:00:01Z", True), ("2023-11-15T00:00Z", True),
+     ("2023-11-14T12:00:00Z", True)],
+)  # fmt: skip
+def test_the_day_of_publication_is_no_time_of_a_run(
+    text: str, found: bool, words: leak_scan.Words, tmp_path: Path
+) -> None:
+    (tmp_path / "x.json").write_text(f'{{"created": "{text}"}}')
+    assert kinds(tmp_path, words) == {"the time of a run"}
+    assert kinds(tmp_path, replace(words, published="2023-11-15")) == ({"the time of a run"} if found else set())
 
 
 def test_of_a_time_before_a_date_nothing_is_left(words: leak_scan.Words) -> None:

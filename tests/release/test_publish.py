@@ -15,6 +15,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -315,11 +316,19 @@ def test_checks_that_fail_refuse_a_run_unless_it_is_flagged(small: Path, tmp_pat
 def test_a_leak_removes_the_release(small: Path, tmp_path: Path) -> None:
     description = "Captured on 10.10.0.1, a host of ours."
     with pytest.raises(LeakError) as caught:
-        ddnn_traces.publish(small, tmp_path / "out", **ABOUT, description=description, words="kept")
+        ddnn_traces.publish(small, tmp_path / "above" / "out", **ABOUT, description=description, words="kept")
     assert "not published" in str(caught.value)
     assert layout.CARD in str(caught.value)
     assert "an IP address (host 1 of run " in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_day_of_publication_may_be_that_of_the_runs(small: Path, tmp_path: Path) -> None:
+    with ddnn_traces.open(small) as dataset:
+        first_ns = dataset.sql("SELECT min(first_seen_ns) AS ns FROM flows")["ns"][0]
+    today = f"{datetime.fromtimestamp(first_ns / 1e9, UTC) + timedelta(hours=12):%Y-%m-%d}"  # its midnight is near
+    release = ddnn_traces.publish(small, tmp_path / "release", **ABOUT | {"date": today}).path
+    assert json.loads((release / layout.DATA_PACKAGE).read_text())["created"] == f"{today}T00:00:00Z"
 
 
 def full_disk(*_: object, **__: object) -> NoReturn:

@@ -65,7 +65,7 @@ class Searchers:
     def of(cls, words: Words) -> Searchers:
         """The searchers of these words. Raises MissingExtra."""
         lasting = {data: kind for data, kind in words.binary.items() if len(data) >= 16}
-        shapes = (Moments(words.times), Instants(words.times))
+        shapes = (Moments(words.times, words.published), Instants(words.times))
         return cls(words, words.searcher(), Searcher(words.texts, lasting, LONG, shapes))
 
 

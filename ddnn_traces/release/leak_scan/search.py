@@ -244,10 +244,14 @@ _MIDDLE = re.compile(r"(?<!^-)(?<![\W_]-)[^\W_]\Z|[.~]\Z|(?<!:/)/\Z")
 
 
 class Moments:
-    """Times of day, to the minute or finer, within 15 hours of a run: its time in whatever time zone."""
+    """Times of day, to the minute or finer, within 15 hours of a run: its time in whatever time zone.
 
-    def __init__(self, times: Sequence[tuple[int, int]]) -> None:
-        """times: first and last of each run, ns since the epoch."""
+    The start of the day of publication, as a data package states it, is none: a day is no time of a run.
+    """
+
+    def __init__(self, times: Sequence[tuple[int, int]], published: str = "") -> None:
+        """times: first and last of each run, ns since the epoch. published: day of the release, YYYY-MM-DD."""
+        self._published = f"{published}t00:00:00z".encode() if published else None
         self._runs = [
             (_moment(first) - _NEAR, _moment(last) + _NEAR) for first, last in times if 0 <= first <= last < 2**63 - 1
         ]
@@ -265,6 +269,8 @@ class Moments:
         if _DIGIT.search(before):
             return None
         small = there.lower()
+        if self._published and small.startswith(self._published):
+            return None
         for pattern in _WRITTEN:
             if (match := pattern.match(small)) and any(map(self._is_near, _meanings(match.groupdict(), self._runs))):
                 rest = _SECONDS.match(small, match.end())

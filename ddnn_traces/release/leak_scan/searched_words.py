@@ -86,7 +86,7 @@ class Words:
 
     texts: in small letters, each with its kind and, in brackets, its run. binary: bytes with their kind. numbers: IPv4
     addresses. times: first and last of each run, ns since the epoch, inclusive. runs: those whose
-    names hold a word, with start and end of each such part.
+    names hold a word, with start and end of each such part. published: day of the release, which is no time of a run.
     """
 
     texts: dict[str, str] = field(default_factory=dict, repr=False)
@@ -94,10 +94,12 @@ class Words:
     numbers: set[int] = field(default_factory=set, repr=False)
     times: list[tuple[int, int]] = field(default_factory=list, repr=False)
     runs: dict[str, list[tuple[int, int]]] = field(default_factory=dict, repr=False)
+    published: str = ""
 
     def searcher(self) -> Searcher:
         """Finds all of them in uncompressed bytes. Raises MissingExtra."""
-        return Searcher(self.texts, self.binary, shapes=(Moments(self.times), Instants(self.times), Homes(), Secrets()))
+        shapes = (Moments(self.times, self.published), Instants(self.times), Homes(), Secrets())
+        return Searcher(self.texts, self.binary, shapes=shapes)
 
 
 def words(
