@@ -1,7 +1,7 @@
 -- question: Does a run transmit what its algorithm must move, and what explains the rest?
 -- subject: topology
 -- row: a run
--- inputs: runs, flows, hosts, steps, events, logged_steps, step_flows, exchange_laws, topology_edges, training_spans, spilled_payload, first_steps_received, step_synchrony, parameter_servers, topology_words, unknown_payload
+-- inputs: runs, flows, hosts, run_hosts, steps, events, logged_steps, step_flows, exchange_laws, topology_edges, training_spans, spilled_payload, first_steps_received, step_synchrony, parameter_servers, topology_words, unknown_payload
 -- answer: payload_bytes, unexplained_share, flagged, problem
 -- param: most_unexplained DOUBLE = 0.02; a run is flagged beyond this share of the expected bytes
 -- column: run_id from flows
@@ -124,6 +124,7 @@ WITH thresholds AS (
     SELECT run_id, count(*) FILTER (worker IS NULL) AS without_log, count(*) AS all_hosts,
            run_id IN (SELECT run_id FROM steps WHERE start_source = 'estimated') AS has_estimated_start
     FROM training_spans
+    JOIN run_hosts USING (run_id, host_ip)
     GROUP BY run_id
 ), unlike_directions AS (  -- what an asynchronous worker gets from its servers more than it sends to them: models
     SELECT run_id, CASE WHEN s.host_ip = src_ip THEN dst_ip ELSE src_ip END AS worker_ip,
@@ -212,7 +213,7 @@ WITH thresholds AS (
     LEFT JOIN least_steps AS s USING (run_id)
 ), unknown_exchanges AS (  -- workers of a declared server without a log: they may have done more steps than the others, or fewer
     SELECT h.run_id, format('whether workers wait for each other is unknown: {} of {} have a log', count(l.worker), count(*)) AS unknown
-    FROM hosts AS h
+    FROM run_hosts AS h
     LEFT JOIN worker_logs AS l ON l.run_id = h.run_id AND l.worker = h.label
     JOIN runs AS r ON r.run_id = h.run_id
     JOIN topology_words AS t ON regexp_full_match(lower(replace(r.topology, '-', '_')), pattern)

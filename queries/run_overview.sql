@@ -1,10 +1,10 @@
 -- question: What runs are there, and are their captures complete?
 -- subject: runs
 -- row: a run
--- inputs: runs, total_volume, hosts, captures, segmentation_offload
+-- inputs: runs, total_volume, run_hosts, captures, segmentation_offload
 -- column: run_id from total_volume
 -- column: topology
--- column: hosts hosts; hosts of the run
+-- column: hosts hosts; hosts of the run that count (run_hosts): not those that only neighbour discovery or pings show
 -- column: wire_bytes bytes; sum of all packets' original lengths
 -- column: packets
 -- column: duration_s s; from the first packet to the last
@@ -21,7 +21,7 @@
 -- The values of a run whose source is synthetic are computed, not measured.
 WITH host_count AS (
     SELECT run_id, count(*) AS hosts
-    FROM hosts
+    FROM run_hosts
     GROUP BY run_id
 ), capture_count AS (
     SELECT run_id, count(*) AS captures, count(*) FILTER (status <> 'complete') AS partial_captures

@@ -106,7 +106,7 @@ ORDER BY run_id, since_s, job, communicator, step, "position"
 _SETTINGS = """
 WITH counts AS (
     SELECT run_id, count(*) AS hosts
-    FROM hosts
+    FROM run_hosts
     GROUP BY run_id
 )
 SELECT run_id, framework, backend, model, topology, coalesce(hosts, 0) AS hosts, source

@@ -1,0 +1,30 @@
+-- question: Which hosts count as those of a run, and not as addresses that only the network's own protocols use?
+-- subject: runs
+-- row: a run and a host
+-- inputs: hosts, flows
+-- column: run_id from hosts
+-- column: host_ip from hosts
+-- column: label
+-- column: role
+-- A host counts if it has a label or a role, or if it exchanges anything but ICMP, ICMPv6 and IGMP with another host of the table hosts,
+-- which has no multicast address. So the link-local addresses of neighbour discovery do not count, nor who only announces a service. A
+-- host without any flow counts: nothing is known against it.
+WITH own_protocols AS (
+    SELECT [1, 2, 58] AS protocols  -- ICMP, IGMP, ICMPv6
+), ends AS (
+    SELECT run_id, src_ip, dst_ip, list_contains(protocols, protocol) AS is_own, unnest([src_ip, dst_ip]) AS host_ip
+    FROM flows
+    CROSS JOIN own_protocols
+), seen AS (
+    SELECT e.run_id, e.host_ip,
+           bool_or(NOT is_own AND src_ip <> dst_ip AND s.host_ip IS NOT NULL AND d.host_ip IS NOT NULL) AS exchanges
+    FROM ends AS e
+    LEFT JOIN hosts AS s ON s.run_id = e.run_id AND s.host_ip = src_ip
+    LEFT JOIN hosts AS d ON d.run_id = e.run_id AND d.host_ip = dst_ip
+    GROUP BY e.run_id, e.host_ip
+)
+SELECT run_id, host_ip, label, role
+FROM hosts
+LEFT JOIN seen USING (run_id, host_ip)
+WHERE label IS NOT NULL OR role IS NOT NULL OR coalesce(exchanges, true)
+ORDER BY run_id, host_ip
