@@ -3,6 +3,7 @@
 -- row: a run
 -- inputs: runs, flows, logged_steps
 -- figure: zerwas fig. 3
+-- answer: wire_bytes, payload_bytes
 -- column: run_id from flows
 -- column: framework
 -- column: backend

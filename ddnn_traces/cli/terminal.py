@@ -27,8 +27,10 @@ _PIECE = 1000  # rows
 _EARLIEST_NS = 10**17
 #: Characters of a run's name on a terminal at least, where it has more, and of a common start that is worth a legend.
 _LEAST_NAME, _SHORT = 24, 8
-#: Characters above which a column is folded where there is no place for it.
-_SENTENCE = 40
+#: The same where the answer has no place otherwise.
+_LEAST_SHORTENED = 12
+#: Characters above which a column is folded where there is no place for it, and to which at least.
+_SENTENCE, _LEAST_FOLDED = 40, 20
 
 
 def stdout() -> Console:
@@ -43,8 +45,8 @@ def print_table(
 
     On a terminal it fits the width: columns that have no place are named in a line below, and so are those that say
     nothing of single rows (all equal, or empty). Names of runs lose what they have in common. answer: columns that are
-    shown in any case, with the first one; without it, the first two. wide: all columns, and whole names. ns: times as
-    ns since the epoch.
+    shown before others, with the first one, the most important first; without it, the first two. wide: all columns, and
+    whole names. ns: times as ns since the epoch.
     """
     shown = rows.slice(0, limit) if limit else rows
     console = stdout()
@@ -109,6 +111,11 @@ class _Column:
         """The same with sentences in several lines."""
         return min(self.width, _SENTENCE)
 
+    @property
+    def folded_width(self) -> int:
+        """The same with sentences in as many lines as may be."""
+        return self.width if self.width <= _SENTENCE else _LEAST_FOLDED
+
 
 def _columns(rows: pa.Table, ns: bool) -> list[_Column]:
     found = []
@@ -149,8 +156,7 @@ def _fitting(columns: list[_Column], rows: int, width: int, answer: Sequence[str
             notes.append(f"the same in all rows: {said}")
         if empty := [column.name for column in equal if not column.cells[0]]:
             notes.append(f"empty in all rows: {', '.join(empty)}")
-    names = {column.name for column in first}
-    columns, legend = _without_common_part(columns, max(_LEAST_NAME, width // 3))
+    columns, legend, names = _with_place(columns, [column.name for column in first], width)
     left = width - sum(column.least_width for column in columns if column.name in names)
     kept = set(names)
     for column in columns:
@@ -160,6 +166,23 @@ def _fitting(columns: list[_Column], rows: int, width: int, answer: Sequence[str
     if others := [column.name for column in columns if column.name not in kept]:
         notes.append(f"+{counted(len(others), 'column')}: {', '.join(others)} (--wide shows all)")
     return [column for column in columns if column.name in kept], [*legend, *notes]
+
+
+def _with_place(columns: list[_Column], names: list[str], width: int) -> tuple[list[_Column], list[str], list[str]]:
+    """The columns and a legend, with names of runs that are short enough for the columns `names`; and as many of these
+    as have a place then, one at least.
+    """
+    most = max(_LEAST_NAME, width // 3)
+    short, legend = _without_common_part(columns, most)
+    if (missing := _needed(short, names) - width) > 0:
+        short, legend = _without_common_part(columns, max(_LEAST_SHORTENED, most - missing))
+    while len(names) > 1 and _needed(short, names) > width:
+        names = names[:-1]
+    return short, legend, names
+
+
+def _needed(columns: list[_Column], names: list[str]) -> int:
+    return sum(column.folded_width for column in columns if column.name in names)
 
 
 def _without_common_part(columns: list[_Column], most: int) -> tuple[list[_Column], list[str]]:

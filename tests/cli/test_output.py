@@ -207,6 +207,21 @@ def test_a_long_answer_is_folded_and_names_and_numbers_are_not(monkeypatch: pyte
     assert " ".join(" ".join(lines).split()).count("two") == 12 and all(len(line) <= 50 for line in lines[:6])
 
 
+@pytest.mark.parametrize(("width", "shown"), [(50, 4), (38, 3), (26, 2), (10, 1)])
+def test_no_column_is_cut(monkeypatch: pytest.MonkeyPatch, width: int, shown: int) -> None:
+    """The names of runs give way first; then the last columns of the answer are named below the table."""
+    names = ["x" + "a" * 60 + "1", "y" + "b" * 60 + "2"]
+    answer = {"job": [0, 1], "kind": ["all_reduce", "all_gather"], "confidence": [0.98, 0.97]}
+    lines = on_a_terminal(monkeypatch, pa.table({"run_id": names, **answer}), width, answer=list(answer))
+    heads = ["run_id", *answer]
+    assert lines[0].split() == heads[:shown]
+    if shown > 1:
+        assert [line.split()[1:] for line in lines[2:4]] == [
+            ["0", "all_reduce", "0.98"][: shown - 1], ["1", "all_gather", "0.97"][: shown - 1],
+        ]  # fmt: skip
+    assert all(any(name in line for line in lines[2:]) for name in heads[shown:])
+
+
 def test_wide_shows_all_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "\n".join(on_a_terminal(monkeypatch, WIDE, 60, wide=True))
     assert all(name in text for name in WIDE.column_names) and "columns:" not in text
