@@ -57,7 +57,7 @@ _OPTIONS: list[tuple[str, Any, str]] = [
     ("--topology", str, f"Collective: {', '.join(SHAPES)}. Default: ring."),
     ("--queue", click.Choice(["fifo", "priority"]), "Which buffer that is ready goes first. Default: fifo."),
     ("--barrier/--no-barrier", bool, "Whether the forward pass waits for all gradients. Default: it does."),
-    ("--fusion-bytes", int, "Tensor fusion: bytes of a buffer. Default: 6,280,000."),
+    ("--fusion-bytes", int, "Tensor fusion: bytes of a buffer. Default: 6,280,000, or the largest tensor."),
 ]
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.traffic.simulator.job import SimulatedRun
 from ddnn_traces.traffic.simulator.layers import SHIPPED, Buffer, LayerProfile, fuse, read, read_columns, thesis
 
 
@@ -122,3 +123,15 @@ def test_fusion_keeps_every_byte_and_the_order_of_layers(sizes: list[int], buffe
     assert all(1 <= each.bytes <= buffer for each in found)
     for one, following in pairwise(found):
         assert one.last < following.first or one.first == one.last == following.first == following.last
+
+
+@pytest.mark.parametrize("name", ["resnet50", "vgg16"])
+def test_a_buffer_holds_the_largest_tensor_unless_given_or_split(name: str) -> None:
+    largest = int(read(name).gradient_bytes.max())
+    run = SimulatedRun(profile=read(name))
+    assert run.fusion_bytes == max(buffer.bytes for buffer in run.buffers) == largest > 6_280_000
+    split = SimulatedRun(profile=read(name), split_tensors=True)
+    assert split.fusion_bytes == 6_280_000 >= max(buffer.bytes for buffer in split.buffers)
+    assert SimulatedRun().fusion_bytes == 6_280_000
+    with pytest.raises(UsageError, match=f"give fusion_bytes = {largest} or more, or .*--set split_tensors=true"):
+        _ = SimulatedRun(profile=read(name), fusion_bytes=6_280_000).buffers

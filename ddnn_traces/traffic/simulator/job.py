@@ -22,6 +22,7 @@ MOST_WORKERS = 100_000
 #: another is distributed.
 _PHASED = {("star", "worker"), ("star", "server"), ("sharded_parameter_server", "apart")}
 _BYTES_PER_NS = 1 / 8000  # of 1 Mbit/s
+_FUSION_BYTES = 6_280_000
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class SimulatedRun(Run):
     server_mbit for parameter servers.
     delay_ms: propagation delay of a transfer, which counts in each round of a collective. queue: order in which
     buffers that are ready are exchanged, by the time they became ready or by their first layer. barrier: whether the
-    forward pass waits for all gradients. fusion_bytes, fuse_from, split_tensors: as in profile.fuse. partition_bytes:
+    forward pass waits for all gradients. fusion_bytes, fuse_from, split_tensors: as in profile.fuse; None: 6,280,000, or
+    the largest tensor where that is larger and not split. partition_bytes:
     buffers are exchanged in parts of at most so many bytes; between two parts a buffer of higher priority may go.
     compression: gradient bytes over bytes exchanged. compute_factors: of each worker's computation. compute_jitter:
     relative standard deviation of the computation of a worker in an iteration, drawn from compute_distribution.
@@ -61,7 +63,7 @@ class SimulatedRun(Run):
     server_mbit: float | None = None
     queue: str = "fifo"
     barrier: bool = True
-    fusion_bytes: int = 6_280_000
+    fusion_bytes: int = None  # type: ignore[assignment]  # _FUSION_BYTES, or the largest tensor, unless given
     fuse_from: str = "first"
     split_tensors: bool = False
     partition_bytes: int | None = None
@@ -85,6 +87,9 @@ class SimulatedRun(Run):
         object.__setattr__(self, "profile", profile)
         object.__setattr__(self, "model_bytes", profile.model_bytes)
         object.__setattr__(self, "model", profile.name)
+        if self.fusion_bytes is None:
+            largest = 0 if self.split_tensors else int(profile.gradient_bytes.max())
+            object.__setattr__(self, "fusion_bytes", max(_FUSION_BYTES, largest))
         self._check()
         super().__post_init__()
 

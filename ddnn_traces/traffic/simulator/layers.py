@@ -184,8 +184,8 @@ def fuse(profile: LayerProfile, fusion_bytes: int, start: str = "first", split: 
     largest = int(profile.gradient_bytes.max())
     if largest > fusion_bytes and not split:
         raise UsageError(
-            f"fusion_bytes = {fusion_bytes:,}: the largest tensor of {profile.name} has {largest:,} bytes; give as "
-            "many, or split_tensors"
+            f"fusion_bytes = {fusion_bytes:,}: the largest tensor of {profile.name} has {largest:,} bytes; give "
+            f"fusion_bytes = {largest} or more, or split_tensors = true (--set split_tensors=true)"
         )
     layers = [(i, int(size)) for i, size in enumerate(profile.gradient_bytes) if size]
     buffers: list[Buffer] = []
