@@ -67,6 +67,8 @@ WITH thresholds AS (
            greatest(0, CASE WHEN others_ms IS NULL THEN least(own_ms - usual_ms, longer_ms)
                             ELSE least(own_ms - list_median(others_ms), (entry_ns - before_ns) / 1e6) END) AS cost_ms
     FROM siblings
+    -- a host enters the channels of a communicator at once
+    QUALIFY row_number() OVER (PARTITION BY run_id, job, step, host_ip, entry_ns ORDER BY cost_ms DESC, "position") = 1
 ), link_costs AS (
     SELECT run_id, job, step, "position", kind, src_ip AS host_ip, dst_ip AS peer_ip,
            CASE kind WHEN 'loss' THEN stalled_ms ELSE greatest(excess_ms, 0) + late_ms END AS cost_ms

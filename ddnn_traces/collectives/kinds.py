@@ -61,18 +61,34 @@ def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]
             of_rings[phase.hosts].append(phase)
         elif len({s.hosts for s in streams}) == len(streams) and shapes.is_all_to_all(streams):
             result.append(_all_to_all(phase, header))
-        elif _balanced(phase) and (trees := shapes.double_tree(streams, _times(phase, steps, parts))):
-            result += [_tree(phase, channel) for channel in range(len(trees))]
-        elif _balanced(phase) and (orders := shapes.rings(streams)):
-            result += [_one_of_rings(phase, order, channel) for channel, order in enumerate(orders)]
         else:
-            result += _sends(phase, steps, parts)
+            result += _at_once(phase, steps, parts) or _sends(phase, steps, parts)
     for phases in of_rings.values():
         result += _of_ring(phases, header)
     if (whole := _whole_step(result, steps, header)) is not None:
         return [whole]
+    if several := _whole_of_several(result, steps, parts):
+        return several
     result = _without_pairs(result, steps, parts)
     return sorted(_divided_sends(result), key=lambda collective: collective.phases[0].order)
+
+
+def _at_once(phase: Phase, steps: Steps, parts: dict[Stream, Parts]) -> list[Collective]:
+    """The trees or rings of an all-reduce over several channels; none where the phase is no such."""
+    if not _balanced(phase):
+        return []
+    streams = _one_of_each(phase)
+    if trees := shapes.double_tree(streams, _times(phase, steps, parts)):
+        return [_tree(phase, channel) for channel in range(len(trees))]
+    return [_one_of_rings(phase, order, channel) for channel, order in enumerate(shapes.rings(streams) or [])]
+
+
+def _whole_of_several(found: Sequence[Collective], steps: Steps, parts: dict[Stream, Parts]) -> list[Collective]:
+    """The step as one all-reduce over several rings or trees, where its parts are sends: hosts wait for a late one."""
+    if len(found) < 2 or any(collective.kind != "send" for collective in found):
+        return []
+    whole = measured({stream: (0.0, steps.size[stream]) for stream in without_control(steps.size)}, steps, parts)
+    return _at_once(whole, steps, parts) if whole and whole.hosts == hosts_of(steps.size) else []
 
 
 def _apart(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> Iterator[Phase]:

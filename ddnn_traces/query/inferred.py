@@ -37,13 +37,15 @@ LEFT JOIN (
 ) USING (run_id)
 ORDER BY run_id
 """
-#: Of flows between two captured hosts, when packets came back, in the first minute of data.
+#: Of flows between two captured hosts, when packets came back, in the first minute of data; of runs that were captured:
+#: simulated hosts have one clock, and do not acknowledge.
 _BACK = f"""
 SELECT f.flow_id, list(window_start_ns + window_ns // 2 ORDER BY window_start_ns) AS back
 FROM flows AS f
 JOIN flow_windows AS w ON f.run_id = w.run_id AND f.reverse_flow_id = w.flow_id
 WHERE f.run_id = $1 AND f.src_ip <> f.dst_ip AND f.payload_bytes >= {_LEAST_BYTES} AND window_ns <= 1_000_000
       AND window_start_ns < $2 + 60_000_000_000
+      AND f.run_id NOT IN (SELECT run_id FROM runs WHERE source IN ('simulation', 'synthetic'))
       AND f.src_ip IN (SELECT vantage_ip FROM captures WHERE run_id = $1)
       AND f.dst_ip IN (SELECT vantage_ip FROM captures WHERE run_id = $1)
 GROUP BY f.flow_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -153,6 +154,23 @@ def test_the_collectives_are_inferred_as_simulated(dataset: ddnn_traces.Dataset)
     assert rows["logged_calls"].to_list() == rows["inferred_calls"].to_list()
     assert rows["bytes_ratio"].to_list() == pytest.approx([1] * rows.height, rel=0.03)
     assert dataset.query("jobs")["run_id"].to_list() == sorted(dataset.query("jobs")["run_id"].unique())
+
+
+@pytest.mark.parametrize(("name", "workers"), [("rings", 8), ("double_tree", 16)])
+def test_a_late_host_hides_no_all_reduce_over_several_channels(name: str, workers: int, tmp_path: Path) -> None:
+    """Hosts wait for it at the same bytes in each step; its cost counts once, not for each channel."""
+    run = simulated(
+        pattern={"name": name} | ({"channels": 3} if name == "rings" else {}), run_id=name, iterations=8, compute_ms=90,
+        workers=workers, compute_jitter=0.02, rescale=False, bandwidth_mbit=10_000, delay_ms=0.05,
+        fault={"kind": "slow_host", "host": "worker-5", "strength": 60},
+    )  # fmt: skip
+    write_traffic(tmp_path / "dataset", [simulator.traffic(run)])
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        kinds = dataset.query("collectives")["kind"].to_list()
+        [found] = dataset.query("verdicts").rows(named=True)
+    assert kinds == ["all_reduce"] * (3 if name == "rings" else 2)
+    assert (found["kind"], found["host_ip"]) == ("slow_host", "10.1.0.5")
+    assert found["cost_ms"] == pytest.approx(60, rel=0.15)
 
 
 def test_runs_and_events_state_the_pattern(dataset: ddnn_traces.Dataset) -> None:

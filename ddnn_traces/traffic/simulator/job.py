@@ -34,8 +34,8 @@ class SimulatedRun(Run):
     server_mbit for parameter servers.
     delay_ms: propagation delay of a transfer, which counts in each round of a collective. queue: order in which
     buffers that are ready are exchanged, by the time they became ready or by their first layer. barrier: whether the
-    forward pass waits for all gradients. fusion_bytes, fuse_from, split_tensors: as in profile.fuse; None: 6,280,000, or
-    the largest tensor where that is larger and not split. partition_bytes:
+    forward pass waits for all gradients. fusion_bytes, fuse_from, split_tensors: as in profile.fuse; None: 6,280,000,
+    or the largest tensor where that is larger and not split. partition_bytes:
     buffers are exchanged in parts of at most so many bytes; between two parts a buffer of higher priority may go.
     compression: gradient bytes over bytes exchanged. compute_factors: of each worker's computation. compute_jitter:
     relative standard deviation of the computation of a worker in an iteration, drawn from compute_distribution.
