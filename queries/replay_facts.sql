@@ -1,7 +1,7 @@
 -- question: What does a replay of a run need: the time of a step, its computation, and the conditions of the network?
 -- subject: steps
 -- row: a run
--- inputs: runs, step_time_rows, program_events, topology, step_volume, flows, flow_windows, unknown_payload
+-- inputs: runs, hosts, step_time_rows, program_events, topology, step_volume, flows, flow_windows, unknown_payload
 -- param: skip_steps BIGINT = 1; first steps of each run that are left out, as in step_time_rows
 -- column: run_id from runs
 -- column: job; framework, backend, topology, model, batch size and workers: runs of a job differ in their network only
@@ -9,7 +9,7 @@
 -- column: topology; declared topology, else the inferred one
 -- column: model_bytes
 -- column: batch_size
--- column: workers
+-- column: workers hosts; declared number of workers, else the hosts whose role is worker; null without any
 -- column: step_payload_bytes bytes; payload of all hosts in a step, the median of these steps
 -- column: bandwidth_mbit Mbit/s; declared rate of each link; null where none is declared: a replay must be told then, for traffic does not show the rate of a link that is not full
 -- column: measured_mbit Mbit/s; 99th percentile of what a host sent in 10 ms, of the host with the largest: what was used of a link
@@ -61,9 +61,14 @@ WITH timed AS (
     SELECT DISTINCT run_id
     FROM program_events
     WHERE kind IN ('process_killed', 'host_killed', 'restart', 'restore')
+), labelled AS (
+    SELECT run_id, count(*) AS labelled_workers
+    FROM hosts
+    WHERE role = 'worker'
+    GROUP BY run_id
 ), facts AS (
     SELECT r.run_id, concat_ws('-', framework, backend) AS framework_backend, coalesce(r.topology, t.topology) AS topology,
-           model, model_bytes, batch_size, workers, step_payload_bytes, measured_mbit,
+           model, model_bytes, batch_size, coalesce(workers, labelled_workers) AS workers, step_payload_bytes, measured_mbit,
            bandwidth_mbit, coalesce(delay_ms, 0) AS delay_ms,
            coalesce(loss_pct, 0) AS loss_pct, congestion_control, burst_bytes, coalesce(steps, 0) AS steps, step_ms, compute_ms,
            i.run_id IS NOT NULL AS is_interrupted
@@ -73,6 +78,7 @@ WITH timed AS (
     LEFT JOIN computed USING (run_id)
     LEFT JOIN volumes USING (run_id)
     LEFT JOIN rates USING (run_id)
+    LEFT JOIN labelled USING (run_id)
     LEFT JOIN interrupted AS i ON i.run_id = r.run_id
 )
 SELECT run_id, concat_ws(' ', framework_backend, topology, model, batch_size, workers) AS job,
@@ -84,7 +90,7 @@ SELECT run_id, concat_ws(' ', framework_backend, topology, model, batch_size, wo
            CASE WHEN steps = 0 THEN 'no logged step but the first: ingest it with a train_history.log in its folder' END,
            'not declared in its run.toml or runs.csv: ' || nullif(concat_ws(', ',
                CASE WHEN model_bytes IS NULL AND step_payload_bytes IS NULL THEN 'model_bytes' END,
-               CASE WHEN workers IS NULL THEN 'workers' END,
+               CASE WHEN workers IS NULL THEN 'workers (no host has the role of one)' END,
                CASE WHEN topology IS NULL OR topology = 'unknown' THEN 'topology (the traffic does not show it)' END), '')), '') AS problem
 FROM facts
 LEFT JOIN unknown_payload AS u USING (run_id)

@@ -161,6 +161,8 @@ def run(
         output.emit(rows.to_arrow())
         if reason := simulator.what_if_score.why_no_interval(rows, given | changes):
             say(reason)
+        if reason := simulator.what_if_score.unknown_computation(rows):
+            say(reason)
         return
     if wrong := [name for name, value in ({"link_mbit": link_mbit} | changes).items() if value is not None]:
         raise UsageError(f"--{wrong[0].replace('_', '-')}: is for --like RUN")

@@ -277,7 +277,8 @@ def test_a_run_without_log_and_metadata_is_told_all_that_is_missing(tmp_path: Pa
         what_if_score.of_run(dataset, "r", {"bandwidth_factor": 2})
     assert str(error.value) == (
         "r: cannot be replayed: no logged step but the first: ingest it with a train_history.log in its folder; not "
-        "declared in its run.toml or runs.csv: model_bytes, workers, topology (the traffic does not show it); the rate "
+        "declared in its run.toml or runs.csv: model_bytes, workers (no host has the role of one), topology (the "
+        "traffic does not show it); the rate "
         "of its links is not declared: give --link-mbit, or bandwidth_mbit in its run.toml or runs.csv"
     )
 
@@ -310,6 +311,8 @@ def test_an_unknown_rate_is_asked_for(tmp_path: Path) -> None:
             rows = what_if_score.of_run(dataset, "r", change, link_mbit=1000)
             assert rows.select("low_ms", "high_ms").row(2) == (None, None)
             assert reason in (what_if_score.why_no_interval(rows, change) or "")
+            assert "phases-worker-N.csv" in (what_if_score.unknown_computation(rows) or "")
+            assert what_if_score.unknown_computation(rows.with_columns(computation_ms=1.0)) is None
 
 
 def test_the_least_number_of_errors_of_an_interval() -> None:

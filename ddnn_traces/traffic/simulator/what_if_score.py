@@ -219,6 +219,16 @@ def why_no_interval(rows: pl.DataFrame, given: Mapping[str, Any]) -> str | None:
     )
 
 
+def unknown_computation(rows: pl.DataFrame) -> str | None:
+    """That the computation of the replayed run in the rows of of_run() is unknown; None where it is known."""
+    if rows.filter((pl.col("what") == "replayed") & pl.col("computation_ms").is_null()).is_empty():
+        return None
+    return (
+        "computation_ms: unknown without phases-worker-N.csv in the run's folder; a step's time is less sure then: "
+        "error says how far off the replayed one is"
+    )
+
+
 def scored(dataset: Dataset) -> tuple[pl.DataFrame, list[str]]:
     """score() of a dataset, and what it comes to in lines: a class each, what it is compared with, what is not scored.
 
