@@ -50,6 +50,8 @@ SELECT run_id FROM runs
 WHERE topology IS NULL AND run_id NOT IN (SELECT run_id FROM hosts WHERE role = 'parameter_server') ORDER BY run_id
 """
 
+_WITHOUT_RATE = "SELECT run_id FROM runs WHERE bandwidth_mbit IS NULL ORDER BY run_id"
+
 _SHOWN_RUNS = 3  # names in a dataset's repr, and of runs where a name is wrong
 
 
@@ -433,6 +435,9 @@ class Dataset:
         if name == "ring_order":  # one ring a run
             patterns = self.query_arrow("several_patterns", {**params}).to_pylist()
             return [f"run {row['run_id']}: {row['problem']}" for row in patterns]
+        if name == "link_utilization":
+            runs = [run_id for (run_id,) in self._connection.execute(_WITHOUT_RATE).fetchall()]
+            return [missing.line_of_unknown_rates(runs, len(self.run_ids))] if runs else []
         if catalogue.find(name).subject == "servers":
             runs = [run_id for (run_id,) in self._connection.execute(_WITHOUT_DECLARED_SERVERS).fetchall()]
             return [missing.line_of_undeclared_servers(runs, len(self.run_ids))] if runs else []

@@ -107,6 +107,14 @@ def line_of_undeclared_servers(undeclared: list[str], runs: int) -> str:
     )
 
 
+def line_of_unknown_rates(unknown: list[str], runs: int) -> str:
+    """unknown: the runs without a declared rate of their links. runs: number of all."""
+    return (
+        f"{_named(unknown, runs)}: the rate of the links is not declared, and traffic does not show it; give "
+        "bandwidth_mbit in run.toml or runs.csv and ingest again"
+    )
+
+
 def _more(files: int) -> str:
     return f", and {counted(files, 'more file')}" if files else ""
 

@@ -277,6 +277,8 @@ def test_an_unknown_rate_is_unknown(undeclared: Dataset) -> None:
     """Traffic shows what was used of a link, not its rate."""
     run = read_run(SAMPLE / "torch-mlp1-sgd-32-gloo-0ms-ring")
     (found,) = undeclared.query("replay_facts").to_dicts()
+    (remark,) = undeclared.remarks("link_utilization", {})
+    assert "bandwidth_mbit" in remark and undeclared.query("link_utilization").is_empty()
     used = []
     for host in run.hosts.values():
         sent = run.packets[run.packets["src"] == host]

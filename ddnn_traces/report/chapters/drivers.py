@@ -38,6 +38,9 @@ _NO_SWEEP = (
     "loss_pct in run.toml, or make a sweep (docs/testbed.md)."
 )
 _NO_RUNS = "No run is simulated: `ddnn-traces simulate --out DATASET` writes one (docs/simulator.md)."
+_NO_SIMULATED_STEPS = (
+    f"{_NO_RUNS} The query link_utilization has the rows of captures whose bandwidth_mbit is declared."
+)
 
 
 chapter = Chapter("drivers", "What drives volume and time")
@@ -282,10 +285,14 @@ def packet_loss(section: Section, frame: pl.DataFrame) -> None:
 
 
 @chapter.section(
-    "simulated", "Step time by rate of the links", Source("link_utilization"), _NO_RUNS, reference="gao, fig. 4.7"
+    "simulated",
+    "Step time by rate of the links",
+    Source("link_utilization"),
+    _NO_SIMULATED_STEPS,
+    reference="gao, fig. 4.7",
 )
 def simulated(section: Section, frame: pl.DataFrame) -> None:
-    rows = section.need(frame.filter(pl.col("source").is_in(["simulation", "ns3"])), _NO_RUNS)
+    rows = section.need(frame.filter(pl.col("source").is_in(["simulation", "ns3"])), _NO_SIMULATED_STEPS)
     section.headline = (
         f"{counted(len(rows), 'simulated run')}: a step takes {span(rows['step_ms'], milliseconds)}; the busiest link "
         f"transmits for {span(rows['utilization'])} of the step (equation 5.2)."
