@@ -19,7 +19,7 @@ from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import StoredViews
 from ddnn_traces.regression.results import generated
 from ddnn_traces.report.charts import style
-from ddnn_traces.report.charts.panels import NAMED_ROWS, SHOWN_RUNS, choosable, panels
+from ddnn_traces.report.charts.panels import NAMED_ROWS, SHOWN_RUNS, choosable, panels, without_ranges
 from ddnn_traces.report.number_text import NOT_KNOWN, digits, text
 from ddnn_traces.text import counted, for_xml
 
@@ -178,12 +178,12 @@ class Figure:
 
     def drawn(self) -> dict[str, bytes]:
         """The chart's files, by suffix."""
-        svg = style.svg(self.file_spec)
+        svg = style.svg(without_ranges(self.file_spec))
         return {"svg": svg.encode(), "png": vl_convert.svg_to_png(svg, scale=PNG_SCALE)}
 
     def pdf(self) -> bytes:
         """The chart as a PDF document of one page."""
-        document: bytes = vl_convert.svg_to_pdf(style.svg(self.file_spec))
+        document: bytes = vl_convert.svg_to_pdf(style.svg(without_ranges(self.file_spec)))
         return document
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.report import plot
 from ddnn_traces.report.chapters import drivers, time
-from ddnn_traces.report.charts.panels import NAMED_ROWS, panels
+from ddnn_traces.report.charts.panels import NAMED_ROWS, panels, without_ranges
 from ddnn_traces.report.section import Figure, Results
 from ddnn_traces.store import schema
 
@@ -85,6 +86,17 @@ def test_a_file_has_the_runs_that_a_page_draws_later(dataset: Dataset, monkeypat
     rows = dataset.query("accuracy_volume", **figure.sources[0].params)
     assert Counter(of for of, _ in marks(drawn))[kind] == marks_a_row * rows.height
     assert figure.file_parts == []
+
+
+def test_a_picture_has_no_strip_to_drag_on(dataset: Dataset) -> None:
+    figure = plot.figures(dataset, "run_throughput")[0]
+    on_paper = without_ranges(figure.file_spec)
+    assert "drag" in json.dumps(figure.file_spec) and "drag" not in figure.drawn()["svg"].decode()
+    for (run, before), (same, after) in zip(panels(figure.file_spec), panels(on_paper), strict=True):
+        assert (run, len(before["vconcat"]), len(after["vconcat"])) == (same, 2, 1)
+    ranges = [param["value"]["x"] for param in figure.file_spec["params"] if param["name"].startswith("range_")]
+    domains = [panel["vconcat"][0]["layer"][0]["encoding"]["x"]["scale"]["domain"] for _, panel in panels(on_paper)]
+    assert domains == ranges[: len(domains)]
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,30 @@ def _data_names(node: Any) -> Iterator[str]:
             yield from _data_names(value)
 
 
+def without_ranges(spec: dict[str, Any]) -> dict[str, Any]:
+    """The chart for paper: without the strips on which a range can be dragged, the range being the one at first."""
+    chosen = {param["name"]: param for param in spec.get("params", []) if _is_range(param)}
+    strips = {view for param in chosen.values() for view in param["views"]}
+
+    def on_paper(node: Any) -> Any:
+        if isinstance(node, list):
+            return [on_paper(value) for value in node if not (isinstance(value, dict) and value.get("name") in strips)]
+        if not isinstance(node, dict):
+            return node
+        if node.get("param") in chosen and "encoding" in node:
+            return chosen[node["param"]]["value"][node["encoding"]]
+        return {name: value if name == "datasets" else on_paper(value) for name, value in node.items()}
+
+    params = [param for param in spec.get("params", []) if param["name"] not in chosen]
+    drawn: dict[str, Any] = on_paper(spec | {"params": params})
+    return drawn
+
+
+def _is_range(param: Mapping[str, Any]) -> bool:
+    select = param.get("select")
+    return isinstance(select, dict) and select.get("type") == "interval" and "value" in param
+
+
 def _view_names(part: dict[str, Any]) -> Iterator[str]:
     """The names of the views of a part, which selections name."""
     if "name" in part:
