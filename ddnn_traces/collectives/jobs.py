@@ -270,8 +270,9 @@ def step_silences(job: Job) -> tuple[Array, Array, Array] | None:
     starts, ends = first[behind].astype(float), last[behind - 1].astype(float)
     found = [(number, starts[at], ends[at]) for at, number in _step_places(job, places, lengths, starts)]
     hosts = len(hosts_of(job))
-    if hosts > 2 and found and _starters(job, *found[0][1:]) == 1:
-        # a step starts when hosts have computed; behind a pause within a collective, all wait for the last host
+    starters = _starters(job, *found[0][1:]) if hosts > 2 and found else hosts
+    # a step starts when hosts have computed; behind a pause within a collective, most wait for the last host
+    if starters == 1 or (starters <= hosts // 2 and not _is_even(job, *found[0][:2])):
         better = (one for one in found if _is_even(job, *one[:2]) and _starters(job, *one[1:]) >= hosts - 1)
         return next(better, found[0])
     return found[0] if found else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddnn_traces.collectives.streams import MS, Array, Stream, distance, groups
+from ddnn_traces.collectives.streams import MS, Array, Stream, groups
 
 _SILENCE = 1 * MS
 _MOST_SILENCES = 400  # the longest of the first ones; the effort grows with their square
@@ -26,6 +26,8 @@ _CLEAR = 0.65  # score: the first silences alone have 0.76 and more in long runs
 _NEARLY_BEST = 0.8  # of the best score: the shortest such period is the period, its multiples score as well
 _POSSIBLE = 0.5
 _LEAST_RECURRENCE = 0.8  # share of the steps
+_HARDLY_EVER = 0.1
+_AS_LONG = 0.3
 _CHANCE = 1e-3
 
 
@@ -79,31 +81,34 @@ def _periods(stream: Stream, behind: Array, silence: Array) -> list[Period]:
     best = max((period.score for period in found), default=0.0)
     good = [period for period in found if period.score >= _NEARLY_BEST * best]
     possible = sorted((p for p in found if p.score >= _POSSIBLE * best), key=lambda p: p.size)
-    possible = [p for p in possible if not any(_is_part(p, longer, places) for longer in good)]
+    possible = [p for p in possible if not any(_is_part(p, longer, places, lengths) for longer in good)]
     likely = next((p for p in possible if p.score >= _NEARLY_BEST * best), None)
     return [] if likely is None else [likely, *(period for period in possible if period is not likely)]
 
 
-def _is_part(short: Period, longer: Period, places: Array) -> bool:
+def _is_part(short: Period, longer: Period, places: Array, lengths: Array) -> bool:
     """Whether a period is that of equal layers within a step: the last layer's silence has none behind it.
 
-    That is a silence which recurs with the longer period, and never after the short one. Losses of a true period are
-    of any step.
+    That is a silence which recurs with the longer period, and hardly ever after the short one. Losses of a true period
+    are of any step.
     """
-    parts = round(longer.size / short.size)
+    parts, slack = round(longer.size / short.size), tolerance(short.size)
     if parts < 2 or abs(longer.size - parts * short.size) > tolerance(longer.size):
         return False
-    seen = places[places + short.size + tolerance(short.size) <= places[-1]]
-    follows = distance(seen + short.size, places) <= tolerance(short.size)
+    seen = places[places + short.size + slack <= places[-1]]
+    next_ = np.searchsorted(places, seen + short.size - slack)
+    # noise pauses for a part of the time, but at the same messages
+    behind = np.where(np.abs(places[next_] - seen - short.size) <= slack, lengths[next_], 0.0)
+    follows = behind >= _AS_LONG * lengths[: len(seen)]
     step = np.floor((seen - places[0]) / longer.size)
     offset = seen - places[0] - step * longer.size
     order = np.argsort(offset, kind="stable")
-    alike = [order[same] for same in groups(offset[order], tolerance(short.size))]
+    alike = [order[same] for same in groups(offset[order], slack)]
     usually = float(follows.mean()) if len(seen) else 0.0
     often = _LEAST_RECURRENCE * (step[-1] + 1) if len(seen) else 0.0
-    never = [same for same in alike if not follows[same].any() and len(np.unique(step[same])) >= often]
-    by_chance = (1 - usually) ** sum(map(len, never)) * math.comb(len(alike), len(never))
-    return bool(never) and by_chance < _CHANCE
+    never = [s for s in alike if follows[s].mean() <= _HARDLY_EVER and len(np.unique(step[s])) >= often]
+    missing = sum(int(np.sum(~follows[same])) for same in never)
+    return bool(never) and (1 - usually) ** missing * math.comb(len(alike), len(never)) < _CHANCE
 
 
 def _distances(places: Array, weights: Array) -> list[float]:
