@@ -273,7 +273,8 @@ def step_silences(job: Job) -> tuple[Array, Array, Array] | None:
     starters = _starters(job, *found[0][1:]) if hosts > 2 and found else hosts
     # a step starts when hosts have computed; behind a pause within a collective, most wait for the last host
     if starters == 1 or (starters <= hosts // 2 and not _is_even(job, *found[0][:2])):
-        better = (one for one in found if _is_even(job, *one[:2]) and _starters(job, *one[1:]) >= hosts - 1)
+        most = min(hosts - 1, max(3, 2 * starters))  # inner hosts of a tree wait for others
+        better = (one for one in found if _is_even(job, *one[:2]) and _starters(job, *one[1:]) >= most)
         return next(better, found[0])
     return found[0] if found else None
 
