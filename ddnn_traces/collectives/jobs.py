@@ -25,7 +25,6 @@ _SILENCE = 0.3 * MS
 _MOST_PARTS = 6  # a period may be of several steps: the shortest counts whose silence is as long
 _ALIKE = 0.4
 _PRESENT = 0.8
-_FEW_DISTURBED = 4  # flows of a job whose periods are not sure, for each one that joins it without a period
 _SURE = 0.5  # score: with 10% of the packets lost flows have 0.48 at most for periods that are none
 _MOST_RECURRING = 8
 _SAME_PLACE = 400.0  # bytes: control messages
@@ -117,7 +116,8 @@ def _with_disturbed(job: Job, streams: Sequence[Stream]) -> Job | None:
 
     A link with loss or a long delay pauses so often that its flows show no period of their own.
     """
-    most = len(job) // (1 if max(period.score for period in job.values()) >= _SURE else _FEW_DISTURBED)
+    if max(period.score for period in job.values()) < _SURE:
+        return None
     for times in _boundaries(job):
         whole = dict(job)
         for stream in streams:
@@ -126,7 +126,7 @@ def _with_disturbed(job: Job, streams: Sequence[Stream]) -> Job | None:
                 size = float(np.median(np.diff(stream.position_at(times))))
                 silence = float(np.median(stream.first[at[1:]] - stream.last[at[1:] - 1]))
                 whole[stream] = Period(size, 0.0, at, np.arange(len(at)), silence, float(np.median(np.diff(times))))
-        if len(job) < len(whole) <= len(job) + most and len(hosts_of(whole)) > 2 and is_closed(whole):
+        if len(job) < len(whole) <= 2 * len(job) and len(hosts_of(whole)) > 2 and is_closed(whole):
             return whole
     return None
 
