@@ -26,6 +26,7 @@ _CLEAR = 0.65  # score: the first silences alone have 0.76 and more in long runs
 _NEARLY_BEST = 0.8  # of the best score: the shortest such period is the period, its multiples score as well
 _POSSIBLE = 0.5
 _LEAST_RECURRENCE = 0.8  # share of the steps
+_BETTER = 1.02
 _HARDLY_EVER = 0.1
 _AS_LONG = 0.3
 _CHANCE = 1e-3
@@ -90,10 +91,12 @@ def _is_part(short: Period, longer: Period, places: Array, lengths: Array) -> bo
     """Whether a period is that of equal layers within a step: the last layer's silence has none behind it.
 
     That is a silence which recurs with the longer period, and hardly ever after the short one. Losses of a true period
-    are of any step.
+    are of any step. What recurs with a multiple of a true period recurs no better with it.
     """
     parts, slack = round(longer.size / short.size), tolerance(short.size)
-    if parts < 2 or abs(longer.size - parts * short.size) > tolerance(longer.size):
+    if parts < 2 or longer.score < _BETTER * short.score:
+        return False
+    if abs(longer.size - parts * short.size) > tolerance(longer.size):
         return False
     seen = places[places + short.size + slack <= places[-1]]
     next_ = np.searchsorted(places, seen + short.size - slack)
