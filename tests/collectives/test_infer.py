@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from independent import FLOW, read_capture, repeated_bytes, text
 
@@ -301,6 +302,16 @@ def test_a_sharded_step_of_equal_layers_is_told_by_its_order(volumes: list[int],
     found = roles_of([1e6 * volume for volume in volumes], [1e6] * len(volumes), is_whole=True)
     short = {"all_gather": "g", "reduce_scatter": "s"}
     assert (found and ["".join(short[kind] for kind, _ in some) for some in found]) == (kinds and kinds.split())
+
+
+@pytest.mark.parametrize(("name", "gathered"), [("fsdp_equal_layers", 12), ("fsdp_root_kept", 11)])
+def test_equal_layers_of_pytorch(name: str, gathered: int) -> None:
+    """Messages of some steps of two runs of the testbed: fully_shard of six linear layers, five of them 784 by 784. In
+    the second the first layer is the root module's, which keeps it between the passes."""
+    [job] = tables.jobs_of(name, pq.read_table(Path(__file__).parent / f"{name}.parquet")).to_pylist()
+    assert Counter(one["kind"] for one in job["collectives"]) == {"all_gather": gathered, "reduce_scatter": 6}
+    largest = max(one["tensor_bytes"] for one in job["collectives"])
+    assert largest == pytest.approx(4 * (784 * 784 + 784), rel=0.001)
 
 
 def test_of_two_orders_that_fit_the_one_with_even_backward_computations_counts() -> None:
