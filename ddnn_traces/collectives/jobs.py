@@ -25,10 +25,10 @@ _SILENCE = 0.3 * MS
 _MOST_PARTS = 6  # a period may be of several steps: the shortest counts whose silence is as long
 _ALIKE = 0.4
 _PRESENT = 0.8
-_SURE = 0.5  # score: with 10% of the packets lost flows have 0.48 at most for periods that are none
-_MOST_RECURRING = 8
+_SURE = 0.5  # score: of a false period it was at most 0.48, with 10% of the packets lost
+_MOST_RECURRING = 8  # silences of a step that are tried as its start
 _SAME_PLACE = 400.0  # bytes: control messages
-_SAME_SIZE = 0.02
+_SAME_SIZE = 0.02  # of the bytes of a step
 _SOME_STEPS = 0.2  # share, in which a host that computes for itself is not behind all that send to it
 
 
@@ -246,16 +246,16 @@ def _constant(job: Job, times: Array, least: float = _CONSTANT) -> float:
 
 
 def _share_of_equal(stream: Stream, times: Array) -> float:
-    """Share of the stretches between these times in which the flow sends its usual bytes; 0 where these are none."""
+    """Share of the stretches between these times with the flow's usual bytes; 0 where it mostly sends nothing."""
     sent = np.diff(stream.position_at(times))
     usual = float(np.median(sent))
-    return float(np.mean(np.abs(sent - usual) <= max(300.0, 0.02 * usual))) if usual > 0 else 0.0
+    return float(np.mean(np.abs(sent - usual) <= max(300.0, _SAME_SIZE * usual))) if usual > 0 else 0.0
 
 
 def step_silences(job: Job) -> tuple[Array, Array, Array] | None:
     """The silence of all flows behind which a step starts: it recurs with the sum of the bytes of their steps.
 
-    Of several, the longest, or where one host ends that, one behind which the others start by themselves. Returns the
+    Of several, the longest, or where few hosts end that, one behind which more start by themselves. Returns the
     number of each step, the time of its first message and of the last one before it, ns; None where there is none.
     """
     first = np.concatenate([stream.first for stream in job])
@@ -273,8 +273,8 @@ def step_silences(job: Job) -> tuple[Array, Array, Array] | None:
     starters = _starters(job, *found[0][1:]) if hosts > 2 and found else hosts
     # a step starts when hosts have computed; behind a pause within a collective, most wait for the last host
     if starters == 1 or (starters <= hosts // 2 and not _is_even(job, *found[0][:2])):
-        most = min(hosts - 1, max(3, 2 * starters))  # inner hosts of a tree wait for others
-        better = (one for one in found if _is_even(job, *one[:2]) and _starters(job, *one[1:]) >= most)
+        least = min(hosts - 1, max(3, 2 * starters))  # inner hosts of a tree wait for others
+        better = (one for one in found if _is_even(job, *one[:2]) and _starters(job, *one[1:]) >= least)
         return next(better, found[0])
     return found[0] if found else None
 

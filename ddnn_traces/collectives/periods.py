@@ -25,10 +25,10 @@ _MOST_SPREAD = 8.0  # 90th over 10th percentile of a silence's length over the s
 _CLEAR = 0.65  # score: the first silences alone have 0.76 and more in long runs, at most 0.51 where much disturbs them
 _NEARLY_BEST = 0.8  # of the best score: the shortest such period is the period, its multiples score as well
 _POSSIBLE = 0.5
-_LEAST_RECURRENCE = 0.8  # share of the steps
-_BETTER = 1.02
-_HARDLY_EVER = 0.1
-_AS_LONG = 0.3
+_LEAST_RECURRENCE = 0.8  # share of the steps with a silence behind the last of equal layers
+_BETTER = 1.02  # score of a step beside that of its layers; multiples of a true step score at most as well
+_HARDLY_EVER = 0.1  # share of these silences that another one follows, as noise does
+_AS_LONG = 0.3  # of a silence: what is shorter is noise, 1 to 4 ms behind 17 to 35
 _CHANCE = 1e-3
 
 
@@ -117,20 +117,20 @@ def _is_part(short: Period, longer: Period, places: Array, lengths: Array) -> bo
 def _distances(places: Array, weights: Array) -> list[float]:
     """Distances in bytes between silences of like length, those of the greatest weight first."""
     first, second = np.triu_indices(len(places), 1)
-    apart = places[second] - places[first]
+    distance = places[second] - places[first]
     low, high = np.minimum(weights[first], weights[second]), np.maximum(weights[first], weights[second])
-    usable = (apart > 500) & (apart < (places[-1] - places[0]) / (_LEAST_STEPS - 2))
-    order = np.argsort(apart[usable], kind="stable")
-    apart, weight = apart[usable][order], (low * low / high)[usable][order]
-    slack = np.maximum(200.0, 5e-4 * apart)
-    above = np.searchsorted(apart, apart + slack, "right")
-    below = np.searchsorted(apart, apart - slack, "left")
+    usable = (distance > 500) & (distance < (places[-1] - places[0]) / (_LEAST_STEPS - 2))
+    order = np.argsort(distance[usable], kind="stable")
+    distance, weight = distance[usable][order], (low * low / high)[usable][order]
+    slack = np.maximum(200.0, 5e-4 * distance)
+    above = np.searchsorted(distance, distance + slack, "right")
+    below = np.searchsorted(distance, distance - slack, "left")
     total = np.concatenate([[0.0], np.cumsum(weight)])
     sums = total[above] - total[below]
-    taken, found = np.zeros(len(apart), bool), []
+    taken, found = np.zeros(len(distance), bool), []
     for place in np.argsort(-sums, kind="stable"):
         if not taken[place]:
-            found.append(float(np.median(apart[below[place] : above[place]])))
+            found.append(float(np.median(distance[below[place] : above[place]])))
             taken[below[place] : above[place]] = True
             if len(found) == _MOST_CANDIDATES:
                 break
