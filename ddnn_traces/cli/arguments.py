@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -191,11 +192,24 @@ class RowsOutput:
             terminal.print_table(rows, limit=limit, wide=self.wide, ns=self.ns, answer=answer)
             return
         shown = rows.slice(0, self.limit) if self.limit else rows
-        with written(self.out) if self.out else contextlib.nullcontext(sys.stdout.buffer) as file:
+        with written(self.out) if self.out else _whole_writes() as file:
             if chosen == "table":
                 file.writelines(text.encode() for text in terminal.table_text(shown, ns=self.ns))
             else:
                 formats.write(shown, chosen, file)
+
+
+@contextlib.contextmanager
+def _whole_writes() -> Iterator[BinaryIO]:
+    """The bytes of stdout. Without a buffer (PYTHONUNBUFFERED) a write to a reader that left may end half-way."""
+    if isinstance(sys.stdout.buffer, io.BufferedIOBase):
+        yield sys.stdout.buffer
+        return
+    buffered = io.BufferedWriter(sys.stdout.buffer)
+    try:
+        yield buffered
+    finally:
+        buffered.detach()
 
 
 def prints_rows(out: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:

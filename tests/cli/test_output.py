@@ -20,10 +20,11 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 from small_runs import A, B, C, ring, write_captures
-from tools import CODE, CTRL_C, RunCommand, interrupted_in_its_wait, keeping_sigterm, mostly_long
+from tools import CODE, COMMAND, CTRL_C, RunCommand, interrupted_in_its_wait, keeping_sigterm, mostly_long
 
 import ddnn_traces
 from ddnn_traces.cli import lines, main, shell, terminal
+from ddnn_traces.cli.arguments import FORMATS
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import schema
@@ -133,6 +134,20 @@ def test_a_command_whose_reader_left_ends_quietly(
             main()
     assert ended.value.code == 141
     assert [said for said in capfd.readouterr().err.splitlines() if not said.startswith("note: no topology")] == []
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("output_format", FORMATS)
+def test_a_reader_may_leave_early(output_format: str, unbuffered: str, several: Dataset) -> None:
+    """As head -1 does, with and without Python's buffer."""
+    many = "SELECT range AS number, 'some words to write' AS text FROM range(50000)"
+    line = [*COMMAND, "sql", str(several.path), many, "--format", output_format, "--limit", "0"]
+    variables = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=variables) as process:
+        assert process.stdout and process.stderr
+        assert process.stdout.read(1)
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait()) == (b"", 141)
 
 
 def test_a_cell_of_markdown_holds_no_bar(command: RunCommand, several: Dataset) -> None:
