@@ -70,19 +70,33 @@ const narrowed = (spec, excess) => {
   return scaled(spec);
 };
 
-// The chart with legends of at most so many columns.
-const withColumns = (part, columns) => {
-  if (Array.isArray(part)) return part.map((one) => withColumns(one, columns));
+// A text in lines of at most so many letters, where its words are not longer.
+const inLines = (text, letters) => [text ?? []].flat().flatMap((one) => one.split(' ').reduce((lines, word) => {
+  const last = lines.pop();
+  if (last === undefined) return [word];
+  return last.length + word.length < letters ? [...lines, `${last} ${word}`] : [...lines, last, word];
+}, []));
+
+// The chart for a narrow page: legends of at most so many columns, titles in lines, rows at least so high.
+const forPhone = (part, look) => {
+  if (Array.isArray(part)) return part.map((one) => forPhone(one, look));
   if (part === null || typeof part !== 'object') return part;
-  return Object.fromEntries(Object.entries(part).map(([key, value]) => (
-    key === 'datasets' ? [key, value] : key === 'columns' ? [key, Math.min(value, columns)] : [key, withColumns(value, columns)])));
+  const lines = (text) => inLines(text, look.letters);
+  return Object.fromEntries(Object.entries(part).map(([key, value]) => {
+    if (['datasets', 'data', 'transform', 'tooltip', 'y', 'header'].includes(key)) return [key, value];
+    if (key === 'columns') return [key, Math.min(value, look.columns)];
+    if (key === 'title' && typeof value === 'string') return [key, lines(value)];
+    if (key === 'title' && value?.text) return [key, {...value, text: lines(value.text), subtitle: lines(value.subtitle)}];
+    if (key === 'height' && value?.step && !part.encoding?.yOffset && !part.layer?.[0].encoding?.yOffset) return [key, {...value, step: Math.max(value.step, look.step)}];
+    return [key, forPhone(value, look)];
+  }));
 };
 
 const draw = async (panel) => {
   const width = panel.element.closest('figure').clientWidth;
   panel.drawnFor = width;
   const narrow = width < 600;
-  const characters = narrow ? 16 : 48;
+  const characters = narrow ? 40 : 48;
   const run = panel.run ? `${panel.run}: ` : '';
   const caption = panel.element.closest('figure').querySelector('figcaption').textContent;
   const set = (value) => ({...value, description: run + caption, params: (value.params || []).map((param) => (
@@ -90,19 +104,27 @@ const draw = async (panel) => {
       : param.name === 'shown_runs' ? {...param, value: shownRuns(panel)} : param))});
   const options = {mode: 'vega-lite', renderer: 'svg', actions: false};
   if (narrow) {
-    const limit = width - 40;
-    options.config = {legend: {orient: 'top', columns: 2, titleLimit: limit}, axis: {titleLimit: limit}, axisY: {maxExtent: 130}};
+    const legend = {orient: 'top', columns: 2, titleLimit: width - 40, layout: {top: {direction: 'vertical', anchor: 'start'}}};
+    options.config = {legend, axisY: {maxExtent: 150}};
   }
   const target = panel.element.querySelector('.chart');
-  if (panel.result) panel.result.finalize();
-  let fitting = narrow ? withColumns(panel.spec, 2) : panel.spec;
-  panel.result = await vegaEmbed(target, set(fitting), options);
-  for (let tries = 0; tries < 3; tries += 1) { // labels may change with the width
+  const again = async (spec) => {
+    if (panel.result) panel.result.finalize();
+    panel.result = await vegaEmbed(target, set(spec), options);
+    return spec;
+  };
+  let fitting = await again(narrow ? forPhone(panel.spec, {columns: 2, letters: (width - 30) / 7, step: 0}) : panel.spec);
+  if (narrow) {
+    const right = target.getBoundingClientRect().left + width - 8;
+    const columns = [...target.querySelectorAll('.role-legend')].some((one) => one.getBoundingClientRect().right > right) ? 1 : 2;
+    const step = target.querySelector('.role-axis-label tspan') ? 26 : 0; // names in two lines
+    options.config.legend.columns = columns;
+    if (step || columns < 2) fitting = await again(forPhone(fitting, {columns, letters: Infinity, step}));
+  }
+  for (let tries = 0; tries < 6; tries += 1) { // labels may change with the width
     const excess = target.querySelector('svg').getBoundingClientRect().width - width;
     if (excess <= 0) break;
-    fitting = narrowed(fitting, excess);
-    panel.result.finalize();
-    panel.result = await vegaEmbed(target, set(fitting), options);
+    fitting = await again(narrowed(fitting, excess + 2 * tries));
   }
   // groups without a mark, and the brush, have no name to be read out
   for (const group of target.querySelectorAll('[role="graphics-symbol"]:not([aria-label])')) {
@@ -110,7 +132,10 @@ const draw = async (panel) => {
     group.removeAttribute('aria-roledescription');
   }
   panel.element.classList.add('drawn');
-  panel.element.classList.toggle('high', target.querySelector('svg').getBoundingClientRect().height > 480); // in print
+  const drawn = target.querySelector('svg').getBoundingClientRect();
+  panel.element.classList.remove('high', 'slim', 'half');
+  if (drawn.height > 480) panel.element.classList.add('high'); // in print more room, and two or three others in a row
+  else if (drawn.width < 490) panel.element.classList.add(drawn.width < 345 ? 'slim' : 'half');
 };
 
 const save = async (panel, kind) => {

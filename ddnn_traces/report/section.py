@@ -19,7 +19,7 @@ from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import StoredViews
 from ddnn_traces.regression.results import generated
 from ddnn_traces.report.charts import style
-from ddnn_traces.report.charts.panels import NAMED_ROWS, SHOWN_RUNS, choosable, panels, without_ranges
+from ddnn_traces.report.charts.panels import NAMED_ROWS, SHOWN_RUNS, choosable, noted, panels, without_ranges
 from ddnn_traces.report.number_text import NOT_KNOWN, digits, text
 from ddnn_traces.text import counted, for_xml
 
@@ -159,8 +159,11 @@ class Figure:
 
     @property
     def panels(self) -> list[tuple[str | None, dict[str, Any]]]:
-        """The charts next to each other, each with its run where it is one's."""
-        return panels(self.spec)
+        """The charts next to each other, each with its run where it is one's; the first of all runs' has the parts."""
+        there = panels(self.spec)
+        if not self.parts or there[0][0] is not None:  # a run's own part is under its title
+            return there
+        return panels(_with_note(self.spec, *self.parts))
 
     @cached_property
     def first_panel(self) -> Figure:
@@ -327,18 +330,21 @@ class Section:
     def figure(
         self, chart: Callable[..., alt.TopLevelMixin], frame: pl.DataFrame, caption: str, *sources: Source,
         others: Sequence[Any] = (), has_rows: bool = False, most: int | None = None, parts: Sequence[str] = (),
-        noun: str = "run", lead: str = "",
+        noun: str = "run", lead: str = "", parts_of: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         """Add the chart that a function of charts/ draws; the function's name is the figure's.
 
         sources: where they are not the section's. others: further arguments of the function. has_rows: whether it is
         a style.row_chart. most: of a chart with a line a run, how many the page draws at first. parts: results of
         part(). noun: what a panel is of, where panels are of one thing each. lead: the run whose panel comes first.
+        parts_of: what is not drawn in the panel of each run, part_of_each().
         """
         sources = sources or (self.source,)
         parts = [sentence for sentence in parts if sentence]
         caption = " ".join([caption, *parts])
         spec: dict[str, Any] = chart(frame, *others).to_dict(validate=False)
+        if parts_of:
+            spec = noted(spec, {for_xml(run): note for run, note in parts_of.items()})
         if note := self.results.synthetic_sentence:
             caption, spec = f"{caption} {note}", _with_note(spec, note)
         runs: list[str] = []
@@ -365,6 +371,15 @@ class Section:
         """
         here, there = (rows if isinstance(rows, int) else rows.select(by).n_unique() for rows in (shown, total))
         return _part(here, there, noun, "drawn", query or self.source.query)
+
+    def part_of_each(self, shown: pl.DataFrame, total: pl.DataFrame, nouns: str, of: str = "run_id") -> dict[str, str]:
+        """How many are drawn of all in the panel of each run, where not all are.
+
+        shown: different rows. total: the number of each run in its second column. of: the first, what a panel is of.
+        """
+        counts = shown.group_by(of).agg(pl.len().alias("shown")).join(total.rename({total.columns[1]: "total"}), on=of)
+        cut = counts.filter(pl.col("shown") < pl.col("total")).select(of, "shown", "total")
+        return {panel: f"{some:,} of {every:,} {nouns} are drawn" for panel, some, every in cut.iter_rows()}
 
     def table(
         self, frame: pl.DataFrame, columns: Sequence[Column], caption: str, source: Source | None = None,

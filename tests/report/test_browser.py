@@ -121,6 +121,35 @@ def test_the_index_is_folded_where_the_page_is_narrow(written: Path, width: int,
     assert found == {"open": is_open, "wide": True}
 
 
+#: Texts of charts that the picture or the page cuts, and pictures that are wider than their figure.
+CUT = """
+    const found = [];
+    for (const svg of document.querySelectorAll('svg.marks')) {
+        const [picture, figure] = [svg, svg.closest('figure')].map((one) => one.getBoundingClientRect());
+        if (picture.right > figure.right + 1) found.push([figure.width, 'picture', picture.width]);
+        for (const text of svg.querySelectorAll('text')) {
+            const {left, right, top, bottom, width} = text.getBoundingClientRect();
+            const isCut = left < picture.left - 1 || right > picture.right + 1 || top < picture.top - 1
+                || bottom > picture.bottom + 1 || text.textContent.endsWith('…');
+            if (width && getComputedStyle(text).opacity > 0 && isCut) found.push(text.textContent);
+        }
+    }
+    return {found, width: document.body.clientWidth, drawn: document.querySelectorAll('svg.marks').length,
+        lines: document.querySelectorAll('.role-axis-label tspan').length};
+"""
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_no_chart_is_cut(written: Path, width: int, tmp_path: Path) -> None:
+    """Neither its legends, names of rows and titles nor itself, on a phone and on a wide screen."""
+    narrow = f"(document.body.style.width = '{width}px', drawAll())"  # a window has 500 at least
+    found = probe(written, tmp_path, CUT, f"--window-size={width},900", ready=narrow)
+    assert found["width"] == width
+    assert found["drawn"] >= written.read_text(encoding="utf-8").count('id="spec-') > 20
+    assert found["found"] == []
+    assert (found["lines"] > 0) == (width == 400), "long names of rows have two lines on a phone"
+
+
 @pytest.mark.parametrize("colours", [LIGHT, DARK])
 def test_axe_core_finds_nothing(written: Path, colours: str, tmp_path: Path) -> None:
     """Names, roles, order of headings and contrast, for readers with a keyboard or a screen reader."""

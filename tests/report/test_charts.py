@@ -170,6 +170,19 @@ def test_every_axis_has_a_title_with_a_unit(specs: dict[str, dict[str, Any]]) ->
 
 
 @pytest.mark.long
+def test_labels_with_a_unit_stand_on_an_axis_of_bytes(specs: dict[str, dict[str, Any]]) -> None:
+    """Not of MB, which each label has itself."""
+    titles = [
+        axis["title"]
+        for spec in specs.values()
+        for axis in axes(vl_convert.vegalite_to_vega(spec))
+        if "$1B" in str(axis.get("encode", ""))
+    ]
+    assert len(titles) > 10
+    assert [title for title in titles if "(bytes" not in title] == []
+
+
+@pytest.mark.long
 def test_an_axis_of_numbers_has_at_most_six_labels_and_no_exponent(specs: dict[str, dict[str, Any]]) -> None:
     number = re.compile(r"[\d.,\N{MINUS SIGN}]+( ?[kMGT]?B?|%)")
     found = 0

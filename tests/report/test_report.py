@@ -347,6 +347,9 @@ def test_all_runs_can_be_chosen_and_hosts_that_are_left_out_are_counted(
     page, text = Page(out), out.read_text(encoding="utf-8")
     captions = dict(re.findall(r'<figure id="figure-(\w+)".*?<figcaption>(.*?)</figcaption>', text, re.DOTALL))
     assert "the 2 hosts" in captions["volume_heatmaps"] and "the 3 largest flows" in captions["flow_timeline"]
+    flows = dict(dataset.query("flow_counts").select("run_id", "flows").iter_rows())
+    for panel in page.specs["flow_timeline"]["panels"]:  # as a picture of it says without the page
+        assert f"3 of {flows[panel['run']]} flows are drawn" in panel["spec"]["title"]["subtitle"]
     for name in ("volume_heatmaps", "flow_timeline", "pair_throughput"):
         assert {panel["run"] for panel in page.specs[name]["panels"]} == set(runs)
     assert set(page.specs["position_volume"]["runs"]) == set(runs)

@@ -147,9 +147,10 @@ def heatmaps(section: Section, frame: pl.DataFrame) -> None:
         "Transmitted volume of each directed pair of hosts, in one logarithmic colour scale for all runs; blank: "
         f"nothing; k, M and G are 10³, 10⁶ and 10⁹ bytes. W is a worker, PS a parameter server, Ch. the chief.{hosts}"
     )
-    pairs = section.rows(Source("traffic_matrix")).height
-    parts = [section.part(frame.height, pairs, "directed pair", query="traffic_matrix")]
-    section.figure(zerwas.volume_heatmaps, frame, caption, parts=parts)
+    pairs_of = section.rows(Source("traffic_matrix")).group_by("run_id").len()
+    parts = [section.part(frame.height, int(pairs_of["len"].sum()), "directed pair", query="traffic_matrix")]
+    parts_of = section.part_of_each(frame, pairs_of, "directed pairs")
+    section.figure(zerwas.volume_heatmaps, frame, caption, parts=parts, parts_of=parts_of)
     of_means = Source("mean_traffic_matrix")
     means = section.rows(of_means)
     shown = means.filter(pl.max_horizontal("src_place", "dst_place") <= MOST_HOSTS)
@@ -160,7 +161,10 @@ def heatmaps(section: Section, frame: pl.DataFrame) -> None:
     )
     parts = [section.part(shown.height, means.height, "directed pair", query=of_means.query)]
     if not shown.is_empty():
-        section.figure(zerwas.mean_volume_heatmaps, shown, caption, of_means, parts=parts, noun="configuration")
+        parts_of = section.part_of_each(shown, means.group_by("configuration").len(), "directed pairs", "configuration")
+        section.figure(
+            zerwas.mean_volume_heatmaps, shown, caption, of_means, parts=parts, noun="configuration", parts_of=parts_of
+        )
 
 
 @chapter.section("rings", "Topologies and rings, declared and inferred", Source("ring_comparison"), draws=())

@@ -49,7 +49,7 @@ def flow_timeline(section: Section, frame: pl.DataFrame) -> None:
     )
     small = f", the median other flow in {other}" if not flows["is_large"].all() else ""
     section.headline = f"The median large flow sends in {large} of its run's windows{small}."
-    flows_of = section.rows(Source("flow_counts")).join(frame, on="run_id", how="semi")["flows"]
+    flows_of = section.rows(Source("flow_counts")).join(frame, on="run_id", how="semi").select("run_id", "flows")
     most = section.results.each(ROWS_OF_FLOWS, TIMELINE_FLOWS, FEWEST_FLOWS)
     frame, flows = (rows.filter(pl.col("flow_place") <= most) for rows in (frame, flows))
     caption = (
@@ -58,8 +58,9 @@ def flow_timeline(section: Section, frame: pl.DataFrame) -> None:
         "makes at most 100 of the run; its length stands over each panel. Of a run at most the "
         f"{most} largest flows are drawn."
     )
-    parts = [section.part(flows.height, int(flows_of.sum()), "flow", query="five_tuples")]
-    section.figure(zerwas.flow_timeline, frame, caption, parts=parts)
+    parts = [section.part(flows.height, int(flows_of["flows"].sum()), "flow", query="five_tuples")]
+    parts_of = section.part_of_each(flows, flows_of, "flows")
+    section.figure(zerwas.flow_timeline, frame, caption, parts=parts, parts_of=parts_of)
 
 
 @chapter.section("pair-throughput", "Bursts of pairs of hosts", _BURSTS, NO_FLOWS, reference="zerwas, fig. 7")
@@ -78,9 +79,11 @@ def pair_throughput(section: Section, frame: pl.DataFrame) -> None:
         f"a run at most the {BURST_PAIRS} pairs that send most are drawn."
         + (" A shaper passes its burst above the rate; the check link_rate finds more than that." if over else "")
     )
-    pairs = section.rows(Source("traffic_matrix")).join(frame, on="run_id", how="semi").height
-    parts = [section.part(frame.select("run_id", "pair").n_unique(), pairs, "directed pair")]
-    section.figure(zerwas.pair_throughput, frame, caption, parts=parts)
+    pairs_of = section.rows(Source("traffic_matrix")).join(frame, on="run_id", how="semi").group_by("run_id").len()
+    shown = frame.select("run_id", "pair").unique()
+    parts = [section.part(shown.height, int(pairs_of["len"].sum()), "directed pair")]
+    parts_of = section.part_of_each(shown, pairs_of, "directed pairs")
+    section.figure(zerwas.pair_throughput, frame, caption, parts=parts, parts_of=parts_of)
 
 
 @chapter.section(

@@ -131,8 +131,8 @@ def iteration_duration_cdf(frame: pl.DataFrame) -> alt.TopLevelMixin:
 @style.chart("Cumulative distribution of the sizes of flows in an iteration, by run")
 def iteration_flow_size_cdf(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Cumulative distribution of flow sizes in an iteration, of query iteration_flow_size_cdf: farhat fig. 5."""
-    shown = frame.select("run_id", "cumulative_share", size_mb=pl.col("wire_bytes") / 1e6)
-    return _steps_of_share(shown, "size_mb", "flow size of an iteration (MB on the wire)", labelExpr=style.MEGABYTES)
+    shown = frame.select("run_id", "cumulative_share", "wire_bytes")
+    return _steps_of_share(shown, "wire_bytes", "flow size of an iteration (bytes on the wire)", labelExpr=style.BYTES)
 
 
 @style.chart("Sizes and numbers of small, medium and large flows, by run")
@@ -202,9 +202,9 @@ def iteration_flow_size(frame: pl.DataFrame) -> alt.TopLevelMixin:
     )  # fmt: skip
     sizes, models = style.positive_scale(both, ["flow_mb"]), style.positive_scale(shown, ["model_mb"])
     points = style.data_chart(shown).mark_point(size=80, strokeWidth=2).encode(
-        x=alt.X("model_mb:Q", title="model size (MB)", scale=models,
+        x=alt.X("model_mb:Q", title="model size (bytes)", scale=models,
                 axis=style.positive_axis(models, labelExpr=style.MEGABYTES)),
-        y=alt.Y("flow_mb:Q", title="flow size of an iteration, mean (MB on the wire)",
+        y=alt.Y("flow_mb:Q", title="flow size of an iteration, mean (bytes on the wire)",
                 scale=sizes, axis=style.positive_axis(sizes, labelExpr=style.MEGABYTES)),
         color=style.colors("kind:N", "framework and backend"), shape=style.shapes("topology:N", "topology (declared)"),
         tooltip=style.tips(
@@ -229,8 +229,8 @@ def parameter_server_phases(frame: pl.DataFrame) -> alt.TopLevelMixin:
     shown = phases.with_columns(payload_mb=pl.col("payload_bytes") / 1e6, expected_mb=pl.col("expected_bytes") / 1e6)
     duration = alt.X("mean_ms:Q", title="mean duration; mark: still to send after computation (ms)")
     times = _bars(shown, duration, "mean_remaining_ms")
-    axis = alt.Axis(labelExpr=style.MEGABYTES)
-    payload = alt.X("payload_mb:Q", title="mean payload; mark: model × workers (MB)", axis=axis)
+    axis = alt.Axis(labelExpr=style.MEGABYTES, labelOverlap="greedy", labelSeparation=8)
+    payload = alt.X("payload_mb:Q", title="mean payload; mark: model × workers (bytes)", axis=axis)
     volumes = _bars(shown, payload, "expected_mb")
     return alt.hconcat(times, volumes, spacing=14)
 
@@ -260,4 +260,4 @@ def _bars(frame: pl.DataFrame, x: alt.X, mark: str) -> Any:
     ]
     if frame[mark].count():
         layers.append(means.mark_tick(color=style.INK, thickness=2.5, orient="vertical").encode(x=f"{mark}:Q"))
-    return alt.layer(*layers).properties(width=290, height=style.row_step(frame["run_id"].n_unique(), 40))
+    return alt.layer(*layers).properties(width=290, height=style.row_step(frame["run_id"].n_unique(), 13))

@@ -110,6 +110,24 @@ def _filled(text: str, values: Mapping[str, Any]) -> str:
     return re.sub(r'"@(\w+)@"|@(\w+)@', fill, text)
 
 
+def noted(spec: dict[str, Any], notes: Mapping[str, str]) -> dict[str, Any]:
+    """The charts of alike_panels, each with the note of its run under its title."""
+    parts = [_under_title(part, notes.get(str(_run_of(part)), "")) for part in spec["concat"]]
+    return spec | {"concat": parts}
+
+
+def _under_title(part: dict[str, Any], *notes: str) -> dict[str, Any]:
+    """A chart with these lines under its title, and under the lines that are there."""
+    title = part.get("title", {})
+    title = title if isinstance(title, dict) else {"text": title}
+    lines = [*_lines(title.get("subtitle", "")), *filter(None, notes)]
+    return part | {"title": title | {"subtitle": lines}} if lines else part
+
+
+def _lines(text: str | list[str]) -> list[str]:
+    return [line for line in ([text] if isinstance(text, str) else text) if line]
+
+
 def panels(spec: dict[str, Any]) -> list[tuple[str | None, dict[str, Any]]]:
     """The charts that a specification puts next to each other, each with its run where it is one's (alike_panels).
 
@@ -121,7 +139,7 @@ def panels(spec: dict[str, Any]) -> list[tuple[str | None, dict[str, Any]]]:
     shared: dict[str, Any] = {
         name: spec[name] for name in ("$schema", "config", "padding", "background", "data") if name in spec
     }
-    titled = {"title": spec["title"]} if "title" in spec else {}
+    title = spec.get("title", {})  # goes over the first, or under the title that this has itself
     found = []
     for part in parts:
         names = set(_data_names([part, spec.get("data", {})]))
@@ -130,8 +148,10 @@ def panels(spec: dict[str, Any]) -> list[tuple[str | None, dict[str, Any]]]:
         params = [param for param in spec.get("params", []) if views >= set(param.get("views", []))]
         steps = spec.get("transform", []) + part.get("transform", [])
         own = {"datasets": data, "params": params + part.get("params", [])} | ({"transform": steps} if steps else {})
-        found += panels({**shared, **titled, **part, **own})
-        titled = {}  # over the first one
+        if title and "title" in part:
+            part = _under_title(part, *_lines(title["text"] if isinstance(title, dict) else title))
+        found += panels({**shared, **({"title": title} if title else {}), **part, **own})
+        title = {}
     return found
 
 

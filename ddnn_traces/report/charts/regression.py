@@ -52,7 +52,7 @@ def step_volume_fit(frame: pl.DataFrame) -> alt.TopLevelMixin:
     volumes = style.positive_scale(marks, ["least_mb", "most_mb", "fitted_mb", "law_mb"])
     sizes = style.positive_scale(marks, ["model_mb"])
     of_volumes, of_sizes = (style.positive_axis(scale, labelExpr=style.MEGABYTES) for scale in (volumes, sizes))
-    x = alt.X("model_mb:Q", title="model size (MB)", scale=sizes, axis=of_sizes)
+    x = alt.X("model_mb:Q", title="model size (bytes)", scale=sizes, axis=of_sizes)
     frameworks = alt.Scale(domain=marks["framework_backend"].unique().sort().to_list(), range=style.OKABE_ITO)
     title = "framework and backend"
     color = alt.Color("framework_backend:N", title=title, scale=frameworks)
@@ -67,7 +67,7 @@ def step_volume_fit(frame: pl.DataFrame) -> alt.TopLevelMixin:
                 ("law_factor:Q", "by law, models", ".4~g"), ("fitted_mb:Q", "fitted, mean (MB)", ".4~g"),
             ),
         )  # fmt: skip
-        y = alt.Y("step_mb:Q", title="volume of a step (MB on the cable)", scale=volumes, axis=of_volumes)
+        y = alt.Y("step_mb:Q", title="volume of a step (bytes on the cable)", scale=volumes, axis=of_volumes)
         measured = base.mark_point(size=80, strokeWidth=2, opacity=1).encode(y=y, color=color, shape=shape)
         fitted = base.mark_tick(color=style.INK, thickness=1.5, width=22, orient="horizontal").encode(y="fitted_mb:Q")
         numbers = base.transform_filter("datum.at_spot > 1").mark_text(align="left", dx=8, dy=6, fontSize=9)

@@ -31,13 +31,18 @@ _TICKS = 3  # asked for on each axis of numbers: Vega then draws two to five
 _MOST_LOG_TICKS = 6
 # names of runs differ at both ends: a long one loses its middle
 _SHORTENED = (
-    "length(datum.label) > label_characters ? slice(datum.label, 0, floor(label_characters * 0.6)) + '…' + "
-    "slice(datum.label, -floor(label_characters * 0.4) + 1) : datum.label"
+    "(length(datum.label) > label_characters ? slice(datum.label, 0, floor(label_characters * 0.6)) + '…' + "
+    "slice(datum.label, -floor(label_characters * 0.4) + 1) : datum.label)"
+)
+# on a narrow page in two lines, the first of at most 21 letters
+_IN_LINES = (
+    f"label_characters > 40 || length(datum.label) <= 21 ? {_SHORTENED} : "
+    f"split(replace({_SHORTENED}, regexp('^(.{{8,20}}[ -])(?=.)'), '$1\\n'), '\\n')"
 )
 #: Characters of a run's name on an axis, a parameter of every chart: a narrow page sets it.
 LABEL_CHARACTERS = alt.VariableParameter(name="label_characters", value=52)
-NAMES = alt.Axis(labelExpr=_SHORTENED, labelLimit=400, ticks=False)
-NAMES_AND_GRID = alt.Axis(labelExpr=_SHORTENED, labelLimit=400, ticks=False, grid=True)
+NAMES = alt.Axis(labelExpr=_IN_LINES, labelLimit=400, ticks=False)
+NAMES_AND_GRID = alt.Axis(labelExpr=_IN_LINES, labelLimit=400, ticks=False, grid=True)
 #: Numbers as labels: 800, 1.2k. The format of an axis would give all the prefix of the largest: 0k.
 COUNTS = "format(datum.value, '~s')"
 #: Bytes with their unit (powers of 1000): 1.5 GB.

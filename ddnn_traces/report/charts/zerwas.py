@@ -250,7 +250,7 @@ def volume_by_model(frame: pl.DataFrame) -> alt.TopLevelMixin:
             ),
         )  # fmt: skip
         volumes = base.mark_point(filled=True, size=46, opacity=1).encode(
-            y=alt.Y("volume_mb:Q", title="volume, mean of the runs (MB on the wire)", scale=scale, axis=axis),
+            y=alt.Y("volume_mb:Q", title="volume, mean of the runs (bytes on the wire)", scale=scale, axis=axis),
             xOffset=alt.XOffset("setting:N"), color=color,
         )  # fmt: skip
         sizes = base.mark_tick(thickness=2, width=24, color=style.INK, orient="horizontal").encode(y="model_mb:Q")
@@ -276,7 +276,7 @@ def accuracy_volume(frame: pl.DataFrame) -> alt.TopLevelMixin:
             "run_id", "framework_setting", "step", "epoch", "accuracy", volume_mb=pl.col("wire_bytes") / 1e6
         )
         base = style.data_chart(shown).encode(
-            x=alt.X("volume_mb:Q", title="volume transmitted so far (MB on the wire)",
+            x=alt.X("volume_mb:Q", title="volume transmitted so far (bytes on the wire)",
                     axis=alt.Axis(labelExpr=style.MEGABYTES)),
             y=alt.Y("accuracy:Q", title="training accuracy (share of the samples)", scale=alt.Scale(domain=[0, 1])),
             detail="run_id:N", color=color,
