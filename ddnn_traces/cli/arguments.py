@@ -202,10 +202,11 @@ class RowsOutput:
 @contextlib.contextmanager
 def _whole_writes() -> Iterator[BinaryIO]:
     """The bytes of stdout. Without a buffer (PYTHONUNBUFFERED) a write to a reader that left may end half-way."""
-    if isinstance(sys.stdout.buffer, io.BufferedIOBase):
-        yield sys.stdout.buffer
+    stdout: Any = sys.stdout.buffer
+    if not isinstance(stdout, io.RawIOBase):
+        yield stdout
         return
-    buffered = io.BufferedWriter(sys.stdout.buffer)
+    buffered = io.BufferedWriter(stdout)
     try:
         yield buffered
     finally:
