@@ -99,7 +99,8 @@ _originals = click.Choice(["kept", "withheld"])
     "--renamed",
     type=_path,
     metavar="FILE",
-    help="Write the old and the new name of each renamed run there (CSV), readable by you alone: it undoes that.",
+    help="Write the old and the new names of renamed runs, hosts and addresses there (CSV), readable by you alone: "
+    "they undo the anonymisation.",
 )
 @click.option("--bagit", is_flag=True, help="Lay it out as a BagIt bag (RFC 8493).")
 @click.option(

@@ -200,9 +200,7 @@ def _key_file(dataset: Path, options: PublishOptions, out: Path, previous: facts
             f"{options.renamed}: the names would be inside the release, for all to read; name a file elsewhere"
         )
     if options.renamed and options.renamed.resolve() == key_file.resolve():
-        raise UsageError(
-            f"{key_file}: the key and the names of renamed runs are two files; name another one with --renamed"
-        )
+        raise UsageError(f"{key_file}: the key and the old names are two files; name another one with --renamed")
     if dataset.is_dir() and out.resolve().is_relative_to(dataset.resolve()):
         raise UsageError(f"{out}: the release would be inside the dataset {dataset}; choose an --out elsewhere")
     if dataset.is_dir() and key_file.resolve().is_relative_to(dataset.resolve()):
@@ -431,13 +429,14 @@ class _Publishing:
             )
 
     def write_renamed(self) -> None:
-        """The names of all renamed runs, for who publishes them alone. Raises UsageError."""
+        """The names of all renamed runs, hosts and addresses, for who publishes them alone. Raises UsageError."""
         if (file := self.options.renamed) is None:
             return
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\n")
-        rows.writerow(["run_id", "released_run_id"])
-        rows.writerows(sorted(self.anonymiser.renamed.items()))
+        rows.writerow(["run_id", "kind", "original", "released"])
+        for run_id in sorted(self.anonymiser.runs):
+            rows.writerows((run_id, *names) for names in self.anonymiser.run(run_id).names())
         try:
             make_folders(file.parent)
             keys.write_private(file, text.getvalue())

@@ -430,3 +430,14 @@ def test_facts_say_what_was_done(dataset: Dataset) -> None:
 def test_unknown_options_are_named() -> None:
     with pytest.raises(UsageError, match="--addresses role: did you mean roles"):
         Options("role")
+
+
+def test_names_of_a_run_are_those_that_change(dataset: Dataset) -> None:
+    run = Anonymiser(KEY, Options(addresses="kept"), dataset).run(RUNS[1])
+    assert list(run.names()) == [("host", "gpu-node17", "worker-2")]
+    by_role = Anonymiser(KEY, Options(), dataset).run(RUNS[1])
+    addresses = dataset.sql("SELECT host_ip FROM hosts WHERE run_id = ?", [RUNS[1]])["host_ip"].to_list()
+    assert {(kind, old) for kind, old, _ in by_role.names()} >= {
+        ("host", "gpu-node17"),
+        *(("address", ip) for ip in addresses),
+    }

@@ -529,10 +529,22 @@ def test_runs_whose_names_identify_are_renamed_everywhere(sample: Path, tmp_path
     done = run(*told, "--renamed", tmp_path / "names.csv")
     assert done.returncode == 0
     with (tmp_path / "names.csv").open(newline="") as file:
-        _, *pairs = csv.reader(file)
-    assert [old for old, _ in pairs] == sorted(names[:-1])
-    with ddnn_traces.open(tmp_path / "told") as opened:
-        assert {new for _, new in pairs} == {*opened.run_ids} - {"plain"}
+        rows = list(csv.DictReader(file))
+    runs = {row["original"]: row["released"] for row in rows if row["kind"] == "run"}
+    assert [*runs] == sorted(names[:-1])
+    with ddnn_traces.open(tmp_path / "told") as opened, ddnn_traces.open(tmp_path / "dataset") as original:
+        assert {*runs.values()} == {*opened.run_ids} - {"plain"}
+        hosts = "SELECT host_ip, label FROM hosts WHERE run_id = ?"
+        for run_id in names:
+            there = original.sql(hosts, [run_id]).to_dict(as_series=False)
+            new = opened.sql(hosts, [runs.get(run_id, run_id)]).to_dict(as_series=False)
+            for kind, column in (("address", "host_ip"), ("host", "label")):
+                told_of = {
+                    row["original"]: row["released"] for row in rows if (row["run_id"], row["kind"]) == (run_id, kind)
+                }
+                assert sorted(told_of.get(name, name) for name in there[column]) == sorted(new[column])
+                assert set(told_of) >= {name for name in there[column] if name not in new[column]}
+    assert sum(row["kind"] == "address" for row in rows) >= len(names)
     assert stat.S_IMODE((tmp_path / "names.csv").stat().st_mode) == 0o600
     assert "renamed 5 runs, whose names hold what must not be published" in done.stderr
     assert "run1-10.10.0.2 is run1-" in done.stderr

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -130,6 +130,11 @@ class RunMapping:
     withheld: Collection[str] = ()
     parts: Mapping[str, str] = field(default_factory=dict)
     free_text: Callable[[str, Iterable[str]], str] | None = None
+
+    def names(self) -> Iterator[tuple[str, str, str]]:
+        """What has another name in the release: kind (run, host, address), old name and new one, in order."""
+        for kind, names in (("run", {self.run_id: self.name}), ("host", self.labels), ("address", self.addresses)):
+            yield from ((kind, old, new) for old, new in sorted(names.items()) if old != new)
 
     def batch(self, table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with mapped columns: same schema, same order. Raises UsageError for times beyond int64."""
