@@ -34,7 +34,7 @@ def generate() -> None:
     """
 
 
-@generate.command()
+@generate.command(short_help="Generate a paper's runs by the laws of the collectives")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Dataset folder: new, or to add runs to.")
 @click.option(
     "--scenarios",
@@ -61,7 +61,7 @@ def scenarios(out: Path, **options: Any) -> None:
     say(synthetic.summary(synthetic.generate(out, **options), out))
 
 
-@generate.command()
+@generate.command(short_help="Fit a traffic model to measured runs")
 @dataset_argument
 @runs_option
 @click.option("--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="File to write, JSON.")
@@ -79,7 +79,7 @@ def fit(dataset: str | Path, runs: tuple[str, ...], out: Path) -> None:
     say(f"wrote {out}: {model.summary(document)}")
 
 
-@generate.command()
+@generate.command(short_help="Generate the traffic of a job from a traffic model")
 @click.argument("document", metavar="MODEL.json", type=click.Path(path_type=Path))
 @click.option("--workers", required=True, type=click.IntRange(min=1), help="Number of workers.")
 @click.option(
@@ -120,7 +120,7 @@ def traffic(document: Path, out: Path, target: str, **job: Any) -> None:
     say(f"wrote {written}")
 
 
-@generate.command()
+@generate.command(short_help="Compare generated with held-out runs")
 @dataset_argument
 @click.option(
     "--holdout",

@@ -52,7 +52,7 @@ training_option = click.option(
 )
 
 
-@ns3.command()
+@ns3.command(short_help="Simulate a job packet by packet, and print its measures")
 @click.argument("specification", metavar="[JOB.toml]", required=False, type=click.Path(path_type=Path))
 @job_options(_OPTIONS, "docs/ns3.md")
 @click.option(

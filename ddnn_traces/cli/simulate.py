@@ -100,7 +100,7 @@ def given_keys(options: Mapping[str, Any], settings: tuple[str, ...], keys: Keys
     return given | specification.parsed(key_values(settings, "--set", given), keys)
 
 
-@simulate.command()
+@simulate.command(short_help="Simulate a job, or several that share links")
 @click.argument("specification", metavar="[JOB.toml]", required=False, type=click.Path(path_type=Path))
 @job_options(_OPTIONS, "docs/simulator.md")
 @click.option("--out", type=click.Path(path_type=Path), help="Dataset to write the run into: new, or next to others.")
@@ -172,7 +172,7 @@ def run(
     output.emit(rows.to_arrow())
 
 
-@simulate.command()
+@simulate.command(short_help="Compute the utilization of a link by a ring and others")
 @click.option("--model-bytes", type=int, default=100_000_000, help="Bytes of all gradients.")
 @click.option("--workers", type=int, default=8)
 @click.option("--bandwidth-mbit", type=float, default=10_000.0, help="Rate of each link, Mbit/s.")
@@ -202,7 +202,7 @@ def utilization(
     output.emit(equations.utilization(ring, ratios, rates).to_arrow())
 
 
-@simulate.command()
+@simulate.command(short_help="Predict measured network conditions, with the errors")
 @dataset_argument
 @prints_rows()
 def score(dataset: str | Path, output: RowsOutput) -> None:
@@ -221,7 +221,7 @@ def score(dataset: str | Path, output: RowsOutput) -> None:
         say(line)
 
 
-@simulate.command()
+@simulate.command(short_help="Compute samples/s by rate, delay and loss")
 @click.argument("specification", metavar="JOB.toml", type=click.Path(path_type=Path))
 @click.option(
     "--dataset", type=DatasetPath(), help="Dataset with a sweep: measured samples/s beside the computed ones."

@@ -32,7 +32,7 @@ python_option = click.option(
 )
 
 
-@testbed.command()
+@testbed.command(short_help="Make the runs of a matrix: train and capture")
 @click.argument("matrix", metavar="MATRIX.toml", type=click.Path(path_type=Path))
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder for the run folders."
@@ -54,7 +54,7 @@ def run(matrix: Path, out: Path, pythons: tuple[str, ...]) -> None:
     sys.exit(0 if len(made) == len(outcomes) else 1)
 
 
-@testbed.command()
+@testbed.command(short_help="Remove what killed testbeds left behind")
 @click.argument("where", metavar="OUT|MATRIX.toml", type=click.Path(path_type=Path, exists=True))
 def clean(where: Path) -> None:
     """Remove what killed testbeds left: half-made runs in OUT, or their folders on the [[hosts]] of a matrix.

@@ -40,6 +40,14 @@ def test_the_commands_are_listed_once_each_in_80_columns() -> None:
     assert all(len(line) <= 80 and not line.endswith("...") for line in said.splitlines())
 
 
+@pytest.mark.parametrize("group", [name for name, one in cli.commands.items() if isinstance(one, click.Group)])
+def test_no_description_of_a_group_is_cut(group: str) -> None:
+    with click.Context(cli.commands[group], info_name=group, terminal_width=80) as context:
+        _, said = cli.commands[group].get_help(context).split("Commands:")
+    assert "..." not in said
+    assert max(map(len, said.splitlines())) <= 80
+
+
 def test_version(command: RunCommand) -> None:
     assert command("--version").stdout.decode() == f"ddnn-traces, version {ddnn_traces.__version__}\n"
 
