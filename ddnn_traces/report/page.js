@@ -82,12 +82,13 @@ const forPhone = (part, look) => {
   if (Array.isArray(part)) return part.map((one) => forPhone(one, look));
   if (part === null || typeof part !== 'object') return part;
   const lines = (text) => inLines(text, look.letters);
+  const lanes = (part.encoding ?? part.layer?.[0].encoding)?.yOffset?.sort?.length || 1; // of a row
   return Object.fromEntries(Object.entries(part).map(([key, value]) => {
     if (['datasets', 'data', 'transform', 'tooltip', 'y', 'header'].includes(key)) return [key, value];
     if (key === 'columns') return [key, Math.min(value, look.columns)];
     if (key === 'title' && typeof value === 'string') return [key, lines(value)];
     if (key === 'title' && value?.text) return [key, {...value, text: lines(value.text), subtitle: lines(value.subtitle)}];
-    if (key === 'height' && value?.step && !part.encoding?.yOffset && !part.layer?.[0].encoding?.yOffset) return [key, {...value, step: Math.max(value.step, look.step)}];
+    if (key === 'height' && value?.step) return [key, {...value, step: Math.max(value.step, look.step / lanes)}];
     return [key, forPhone(value, look)];
   }));
 };
@@ -96,15 +97,15 @@ const draw = async (panel) => {
   const width = panel.element.closest('figure').clientWidth;
   panel.drawnFor = width;
   const narrow = width < 600;
-  const characters = narrow ? 40 : 48;
+  const characters = narrow ? 60 : 48;
   const run = panel.run ? `${panel.run}: ` : '';
   const caption = panel.element.closest('figure').querySelector('figcaption').textContent;
   const set = (value) => ({...value, description: run + caption, params: (value.params || []).map((param) => (
-    param.name === 'label_characters' ? {...param, value: characters}
+    param.name === 'label_characters' ? {...param, value: characters} : param.name === 'is_narrow' ? {...param, value: narrow}
       : param.name === 'shown_runs' ? {...param, value: shownRuns(panel)} : param))});
   const options = {mode: 'vega-lite', renderer: 'svg', actions: false};
   if (narrow) {
-    const legend = {orient: 'top', columns: 2, titleLimit: width - 40, layout: {top: {direction: 'vertical', anchor: 'start'}}};
+    const legend = {orient: 'top', columns: 2, titleLimit: width - 40, labelLimit: width - 60, layout: {top: {direction: 'vertical', anchor: 'start'}}};
     options.config = {legend, axisY: {maxExtent: 150}};
   }
   const target = panel.element.querySelector('.chart');
@@ -117,7 +118,8 @@ const draw = async (panel) => {
   if (narrow) {
     const right = target.getBoundingClientRect().left + width - 8;
     const columns = [...target.querySelectorAll('.role-legend')].some((one) => one.getBoundingClientRect().right > right) ? 1 : 2;
-    const step = target.querySelector('.role-axis-label tspan') ? 26 : 0; // names in two lines
+    const lines = [...target.querySelectorAll('.role-axis-label text')].map((text) => text.querySelectorAll('tspan').length);
+    const step = 13 * Math.max(0, ...lines); // names in lines
     options.config.legend.columns = columns;
     if (step || columns < 2) fitting = await again(forPhone(fitting, {columns, letters: Infinity, step}));
   }

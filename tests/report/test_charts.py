@@ -565,7 +565,12 @@ def test_throughput_over_time_holds_every_byte_and_what_was_sent_again(dataset: 
 def test_a_range_of_the_whole_run_is_enlarged_and_one_pair_can_be_chosen(query: Query) -> None:
     spec = spec_of("run_throughput", query("run_throughput"))
     for number, (_, panel) in enumerate(panels(spec)):
-        assert {param["name"] for param in panel["params"]} == {f"range_{number}", f"pair_{number}", "label_characters"}
+        assert {param["name"] for param in panel["params"]} == {
+            f"range_{number}",
+            f"pair_{number}",
+            "label_characters",
+            "is_narrow",
+        }
         large, strip = panel["vconcat"]
         x = large["layer"][0]["encoding"]["x"]["scale"]["domain"]
         assert x == {"param": f"range_{number}", "encoding": "x"}

@@ -129,7 +129,14 @@ def volume_by_law(frame: pl.DataFrame) -> alt.TopLevelMixin:
     )  # fmt: skip
     measured = base.mark_point(size=70, strokeWidth=2, opacity=1, color=style.DARK)
     expected = base.mark_tick(color="#888", orient="horizontal", width=22).encode(y="law_factor:Q")
-    named = base.mark_text(align="left", dx=13, fontSize=style.FONT_SIZE).encode(text="label:N")
+    # on a narrow page three topologies are a number, and marks with others at their right have names at the left
+    topologies = "length(split(datum.topology, ', '))"
+    left = f"is_narrow && datum.workers > {least} && datum.workers < {most}"
+    named = base.transform_calculate(
+        label=f"is_narrow && {topologies} > 2 ? {topologies} + ' topologies (' + datum.runs + ')' : datum.label"
+    ).mark_text(
+        align=alt.expr(f"{left} ? 'right' : 'left'"), dx=alt.expr(f"{left} ? -13 : 13"), fontSize=style.FONT_SIZE
+    ).encode(text="label:N")  # fmt: skip
     title = alt.Title("marks: measured (runs); grey: by the law of the collective", fontWeight="normal")
     return alt.layer(laws, expected, measured, named, title=title).properties(width=760, height=210)
 

@@ -34,13 +34,13 @@ _SHORTENED = (
     "(length(datum.label) > label_characters ? slice(datum.label, 0, floor(label_characters * 0.6)) + '…' + "
     "slice(datum.label, -floor(label_characters * 0.4) + 1) : datum.label)"
 )
-# on a narrow page in two lines, the first of at most 21 letters
+# on a narrow page in lines of at most 24 letters
 _IN_LINES = (
-    f"label_characters > 40 || length(datum.label) <= 21 ? {_SHORTENED} : "
-    f"split(replace({_SHORTENED}, regexp('^(.{{8,20}}[ -])(?=.)'), '$1\\n'), '\\n')"
+    f"!is_narrow || length(datum.label) <= 24 ? {_SHORTENED} : "
+    f"split(replace({_SHORTENED}, regexp('(.{{6,23}}[ _-])(?=.)(?!runs)', 'g'), '$1\\n'), '\\n')"
 )
-#: Characters of a run's name on an axis, a parameter of every chart: a narrow page sets it.
-LABEL_CHARACTERS = alt.VariableParameter(name="label_characters", value=52)
+#: Parameters of every chart, which a page sets: characters of a run's name on an axis, and whether the page is narrow.
+PAGE = [alt.VariableParameter(name="label_characters", value=52), alt.VariableParameter(name="is_narrow", value=False)]
 NAMES = alt.Axis(labelExpr=_IN_LINES, labelLimit=400, ticks=False)
 NAMES_AND_GRID = alt.Axis(labelExpr=_IN_LINES, labelLimit=400, ticks=False, grid=True)
 #: Numbers as labels: 800, 1.2k. The format of an axis would give all the prefix of the largest: 0k.
@@ -114,7 +114,7 @@ def with_look(chart: alt.TopLevelMixin, description: str) -> alt.TopLevelMixin:
         axisY=alt.AxisConfig(maxExtent=400),  # else a title stands on long names of runs
         legend=alt.LegendConfig(
             labelColor=INK, titleColor=INK, titleFontWeight="normal", titleFontSize=FONT_SIZE,
-            labelFontSize=FONT_SIZE,
+            labelFontSize=FONT_SIZE, labelLimit=300,
         ),
         title=alt.TitleConfig(
             color=INK, anchor="start", fontSize=FONT_SIZE, subtitleColor="#555", subtitleFontSize=FONT_SIZE
@@ -123,10 +123,10 @@ def with_look(chart: alt.TopLevelMixin, description: str) -> alt.TopLevelMixin:
     )  # fmt: skip
     look = {"description": description, "padding": 6, "background": "white"}
     if isinstance(chart, RunPanels):
-        return chart.finished({**look, "config": config.to_dict(), "params": [LABEL_CHARACTERS.to_dict()]})
+        return chart.finished({**look, "config": config.to_dict(), "params": [param.to_dict() for param in PAGE]})
     styled: Any = chart.properties(**look, config=config)
     own = [] if styled["params"] is alt.Undefined else styled["params"]
-    styled["params"] = [*own, LABEL_CHARACTERS]
+    styled["params"] = [*own, *PAGE]
     finished: alt.TopLevelMixin = styled
     return finished
 
