@@ -78,7 +78,7 @@ const spec = (most, width, end_s, datasets) => {
         {data: {name: 'windows'}, width: Math.min(isNarrow ? width : width * 0.36, CELL * receivers), height: Math.min(300, CELL * senders), params: [point('pair', ['sender', 'receiver'])],
           transform: [...filters('time', 'flow'), sum(['sender', 'receiver'])], mark: 'rect',
           encoding: {x: {field: 'receiver', type: 'nominal', title: 'receiver', sort: 'ascending'}, y: {field: 'sender', type: 'nominal', title: 'sender'},
-            color: {...bytes, scale: {type: 'log', scheme: 'yellowgreenblue'}, legend: {labelExpr: BYTES, orient: 'bottom'}}, opacity: chosenOpacity('pair'),
+            color: {...bytes, scale: {type: 'log', scheme: 'yellowgreenblue'}, legend: {labelExpr: BYTES, orient: 'bottom', labelOverlap: 'greedy', labelSeparation: 8}}, opacity: chosenOpacity('pair'),
             tooltip: ['sender', 'receiver', 'bytes'].map((field) => ({field}))}},
         {data: {name: 'windows'}, width: isNarrow ? width : width * 0.36, height: isNarrow ? {step: BAR} : Math.min(300, BAR * flows), params: [point('flow', ['flow'])],
           transform: [...filters('time', 'pair'), sum(['flow', 'series']), {joinaggregate: [{op: 'sum', field: 'bytes', as: 'all'}], groupby: ['flow']},
