@@ -10,12 +10,14 @@
 -- column: free_ns ns since the epoch, UTC; its last data of the collectives before, sent or received; null in the first
 -- column: entry_ns ns since the epoch, UTC; its first message behind that, of any size, on any connection of the job; in the first collective the last one before its data
 -- column: own_ms ms; from free_ns to entry_ns: what the host itself did between the two collectives
--- column: is_waiting; whether it had got data of this collective before it sent anything for it, as the inner hosts of a tree
+-- column: is_waiting; whether it had got data of this collective before it sent anything for it, as the inner hosts of a tree; or waited for its receiver
+-- A host waits for its receiver (RDMA: until that has posted a buffer) where it has got data of this collective, but enters within
+-- 0.1 ms of the host to which its first message goes.
 -- gloo's receivers first say that they are ready. Where a program sends nothing before it has got data, entry_ns is no more than
 -- the time of its answer. Before a job's first collective hosts open connections: these messages are no entry.
 WITH of_hosts AS MATERIALIZED (
     SELECT run_id, job, step, "position", host_ip, min(first_ns) FILTER (src_ip = host_ip) AS sent_ns,
-           min(last_ns) FILTER (dst_ip = host_ip) AS got_ns, max(last_ns) AS last_ns
+           min(last_ns) FILTER (dst_ip = host_ip) AS got_ns, min(first_ns) FILTER (dst_ip = host_ip) AS reached_ns, max(last_ns) AS last_ns
     FROM (SELECT *, unnest([src_ip, dst_ip]) AS host_ip FROM collective_transfers)
     GROUP BY ALL
 ), freed AS (
@@ -28,23 +30,24 @@ WITH of_hosts AS MATERIALIZED (
     FROM job_flows
     JOIN flows USING (run_id, flow_id)
 ), written AS (
-    SELECT run_id, job, src_ip AS host_ip, first_ns AS entry_ns
+    SELECT run_id, job, src_ip AS host_ip, dst_ip AS peer_ip, first_ns AS entry_ns
     FROM messages
     JOIN own_flows USING (run_id, flow_id)
     JOIN flows USING (run_id, flow_id)
 ), entered AS (
-    SELECT f.*, entry_ns
+    SELECT f.*, peer_ip, entry_ns
     FROM freed AS f
     ASOF JOIN written AS w
       ON f.run_id = w.run_id AND f.job = w.job AND f.host_ip = w.host_ip AND f.free_ns < w.entry_ns
     UNION ALL
-    SELECT f.*, coalesce(entry_ns, sent_ns)
+    SELECT f.*, peer_ip, coalesce(entry_ns, sent_ns)
     FROM (FROM freed WHERE free_ns IS NULL AND sent_ns IS NOT NULL) AS f
     ASOF LEFT JOIN written AS w
       ON f.run_id = w.run_id AND f.job = w.job AND f.host_ip = w.host_ip AND f.sent_ns > w.entry_ns
 )
-SELECT run_id, job, step, "position", host_ip, free_ns, entry_ns, (entry_ns - free_ns) / 1e6 AS own_ms,
-       coalesce(got_ns < entry_ns, false) AS is_waiting
-FROM entered
-WHERE entry_ns <= last_ns
-ORDER BY run_id, job, step, "position", host_ip
+SELECT e.run_id, e.job, e.step, e."position", e.host_ip, e.free_ns, e.entry_ns, (e.entry_ns - e.free_ns) / 1e6 AS own_ms,
+       coalesce(e.got_ns < e.entry_ns OR e.reached_ns < e.entry_ns - at_once_ns AND r.entry_ns >= e.entry_ns - at_once_ns, false) AS is_waiting
+FROM (FROM entered, (SELECT 100_000 AS at_once_ns) WHERE entry_ns <= last_ns) AS e
+ASOF LEFT JOIN entered AS r  -- of its receiver
+  ON e.run_id = r.run_id AND e.job = r.job AND e.peer_ip = r.host_ip AND e.entry_ns + at_once_ns >= r.entry_ns
+ORDER BY e.run_id, e.job, e.step, e."position", e.host_ip

@@ -23,7 +23,7 @@
 -- the binomial tail of k in n, times the hosts (links). Costs are those of the n steps.
 -- A host's cost is its own time beyond the median of hosts with as many partners in the same collective, but no more than it enters behind
 -- all hosts of the collective: in a tree an inner host may enter behind its equal, while all wait for a leaf. Where the programs' events
--- (stragglers) say that waiting for another host of the job costs more, the host is not called slow. Hosts of unlike roles are compared with their own median over the steps, but no more than the step is longer than the
+-- (stragglers) say that waiting for another host of the job costs more than half of that, the host is not called slow. Hosts of unlike roles are compared with their own median over the steps, but no more than the step is longer than the
 -- median step: only what changes in the run is seen. Of two hosts none is called slow.
 -- A link's cost is stalled_ms of edge_times (loss), or excess_ms there and late_ms of edge_causes. What is not seen: a cause that all hosts share, and one that
 -- is there in all steps of hosts of unlike roles.
@@ -34,7 +34,8 @@ WITH thresholds AS (
            0.75 AS least_of_link,                     -- of what the links of a host lose: one link alone
            0.8 AS slow_part, 0.6 AS slow_shared_part, -- of the usual rate, the second where the ends have several links
            0.0002 AS least_again, 0.1 AS other_part,  -- of the payload: sent again, of other traffic
-           0.5 AS least_cause                         -- of the cost: where the window is small, where the way is longer
+           0.5 AS least_cause,                        -- of the cost: where the window is small, where the way is longer
+           0.5 AS least_logged                        -- of the cost: that of waiting for another host by the log, which contradicts
 ), degrees AS (
     SELECT run_id, job, "position", host_ip, count(DISTINCT peer_ip) AS partners
     FROM (SELECT DISTINCT run_id, job, "position", unnest([src_ip, dst_ip]) AS host_ip, unnest([dst_ip, src_ip]) AS peer_ip
@@ -147,7 +148,7 @@ WITH thresholds AS (
     WHERE measured_by = 'events'
     GROUP BY run_id, host_ip
 ), costliest_logged AS (
-    SELECT run_id, job, arg_max(host_ip, last_ms) AS logged_ip
+    SELECT run_id, job, arg_max(host_ip, last_ms) AS logged_ip, max(last_ms) AS logged_ms
     FROM job_periods
     JOIN logged USING (run_id)
     WHERE list_contains(string_split(hosts, ','), host_ip)
@@ -155,7 +156,7 @@ WITH thresholds AS (
 ), chosen AS (
     FROM found
     LEFT JOIN costliest_logged USING (run_id, job)
-    WHERE kind <> 'slow_host' OR coalesce(logged_ip = host_ip, true)
+    WHERE kind <> 'slow_host' OR coalesce(logged_ip = host_ip OR logged_ms < least_logged * total_ms, true)
     QUALIFY row_number() OVER (
         PARTITION BY run_id, job, kind
         ORDER BY CASE WHEN level = 2 AND of_link >= least_of_link * of_host

@@ -16,7 +16,7 @@ import numpy as np
 
 from ddnn_traces.collectives import shapes
 from ddnn_traces.collectives.jobs import Steps
-from ddnn_traces.collectives.phases import Parts, Phase, measured, merge, part_in
+from ddnn_traces.collectives.phases import Parts, Pattern, Phase, Spans, measured, merge, part_in
 from ddnn_traces.collectives.sharded import roles_of
 from ddnn_traces.collectives.streams import Array, Stream, by_hosts, groups, header_bytes, hosts_of, without_control
 from ddnn_traces.text import counted
@@ -55,6 +55,7 @@ def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]
     header = 2 * header_bytes(steps.first)  # of a message, and of the answer to it on the flow's other use
     of_rings: dict[frozenset[str], list[Phase]] = defaultdict(list)
     result: list[Collective] = []
+    found = sorted(_divided(found, steps, parts), key=lambda phase: phase.order)
     for phase in _apart(_completed(found, steps, parts), steps, parts):
         streams = _one_of_each(phase)
         if shapes.is_ring(streams):
@@ -91,6 +92,33 @@ def _whole_of_several(found: Sequence[Collective], steps: Steps, parts: dict[Str
     return _at_once(whole, steps, parts) if whole and whole.hosts == hosts_of(steps.size) else []
 
 
+def _divided(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> Iterator[Phase]:
+    """Phases; one in which hosts do not pause behind a ring that is a phase elsewhere, as this ring and the groups of
+    hosts that exchange the rest."""
+    rings = {frozenset(phase.spans): phase for phase in found if len(phase.hosts) > 2 and _is_complete(phase)}
+    for phase in found:
+        sizes = dict(zip(phase.edges, phase.volumes, strict=True))
+        own = [
+            ring.edges
+            for ring in rings.values()
+            if ring.spans.keys() < phase.spans.keys()
+            and all(abs(sizes.get(edge, 0.0) - ring.bytes) <= _EQUAL * ring.bytes for edge in ring.edges)
+        ]
+        taken = {edge for edges in own for edge in edges}
+        rest = shapes.components([edge for edge in phase.edges if edge not in taken])
+        yield from _of_edges([*own, *rest], phase, steps, parts) if own else [phase]
+
+
+def _of_edges(
+    groups_of_edges: Sequence[Sequence[tuple[Stream, ...]]], phase: Phase, steps: Steps, parts: dict[Stream, Parts]
+) -> Iterator[Phase]:
+    """The parts of a phase that have these edges."""
+    for edges in groups_of_edges:
+        spans = {stream: phase.spans[stream] for edge in edges for stream in edge}
+        if (part := measured(spans, steps, parts)) is not None:
+            yield replace(part, little=phase.little)
+
+
 def _apart(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> Iterator[Phase]:
     """Phases; one of several rings with different volumes, of which one has more than two hosts, as these."""
     for phase in found:
@@ -101,8 +129,7 @@ def _apart(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> 
         groups_of_edges = [group for edges in classes for group in shapes.components(edges)] if len(classes) > 1 else []
         rings = [[edge[0] for edge in group] for group in groups_of_edges]
         if any(len(ring) > 2 for ring in rings) and all(shapes.is_ring(ring) for ring in rings):
-            spans = [{one: phase.spans[one] for edge in group for one in edge} for group in groups_of_edges]
-            yield from (one for some in spans if (one := measured(some, steps, parts)) is not None)
+            yield from _of_edges(groups_of_edges, phase, steps, parts)
         else:
             yield phase
 
@@ -113,46 +140,99 @@ def _volume_classes(volumes: Sequence[float]) -> list[set[float]]:
     return [set(ordered[same].tolist()) for same in groups(np.log(ordered), _EQUAL)]
 
 
-def _one_of_each(phase: Phase) -> list[Stream]:
+def _one_of_each(phase: Pattern) -> list[Stream]:
     """A flow of each edge: the pattern."""
     return [edge[0] for edge in phase.edges]
 
 
-def _balanced(phase: Phase) -> bool:
+def _balanced(phase: Pattern) -> bool:
     sizes = phase.volumes
     return max(sizes) - min(sizes) <= max(_EQUAL * max(sizes), _UNEQUAL_BYTES)
 
 
 def _completed(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> list[Phase]:
-    """Phases; a ring whose flows carry unequal bytes has taken what a phase nearby has of some of its flows, or those
-    after it, up to equal bytes: where hosts wait for a late one, it has come so far on each flow."""
+    """Phases; a part of a ring or of an all-to-all has taken what completes it from phases nearby: where hosts wait for
+    a late one, the collective has come so far on each flow."""
     left = list(found)
     place = 0
     while place < len(left):
-        phase = left[place]
-        if len(phase.hosts) >= 3 and shapes.is_ring(_one_of_each(phase)) and not _balanced(phase):
-            near = [*range(place + 1, place + 1 + _NEAR_PHASES), *range(place - 1, place - 1 - _NEAR_PHASES, -1)]
-            for other in near:
-                if 0 <= other < len(left) and left[other].spans.keys() < phase.spans.keys():
-                    left[place] = _together([phase, left[other]], steps, parts)
-                    del left[other]
-                    place -= other < place
-                    break
-            else:
-                for after in range(place + 2, min(place + 2 + _NEAR_PHASES, len(left) + 1)):
-                    whole = _together(left[place:after], steps, parts)
-                    if whole.spans.keys() == phase.spans.keys() and _balanced(whole):
-                        left[place:after] = [whole]
-                        break
+        taken, left[place] = _with_rest(place, left, steps, parts)
+        for other in sorted(taken, reverse=True):
+            del left[other]
+            place -= other < place
         place += 1
     return left
 
 
+def _with_rest(
+    place: int, phases: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]
+) -> tuple[list[int], Phase]:
+    """A phase with the phases that complete it, and their places. Else a ring takes a phase of some of its flows."""
+    phase = phases[place]
+    if len(phase.hosts) < 3 or _is_complete(phase):
+        return [], phase
+    for others in _neighbours(place, phases):
+        several = [phase, *(phases[other] for other in others)]
+        whole = Pattern(_union(several))
+        # stages of a pipeline that send in a circle are no ring: they send the same bytes
+        if _is_complete(whole) and not (_balanced(phase) and shapes.is_ring(_one_of_each(whole))):
+            return others, _together(several, steps, parts)
+    if shapes.is_ring(_one_of_each(phase)):
+        for other in [*range(place + 1, place + 1 + _NEAR_PHASES), *range(place - 1, place - 1 - _NEAR_PHASES, -1)]:
+            if 0 <= other < len(phases) and phases[other].spans.keys() < phase.spans.keys():
+                return [other], _together([phase, phases[other]], steps, parts)
+    return [], phase
+
+
+def _neighbours(place: int, phases: Sequence[Phase]) -> Iterator[list[int]]:
+    """What may complete a phase: those of its hosts up to a complete one, before or behind it, few first; of both;
+    and those nearby of other flows between its hosts."""
+    phase = phases[place]
+    before, behind = (
+        [other for other in others if phases[other].hosts & phase.hosts]
+        for others in (range(place - 1, -1, -1), range(place + 1, len(phases)))
+    )
+    # behind a slow link, each host of a ring goes on a round later than the one before
+    back, after = (
+        list(
+            itertools.takewhile(
+                lambda other: not _is_complete(phases[other]), others[: max(_NEAR_PHASES, len(phase.hosts))]
+            )
+        )
+        for others in (before, behind)
+    )
+    for count in range(1, max(len(back), len(after)) + 1):
+        yield from (side[:count] for side in (back, after) if count <= len(side))
+    for earlier, later in itertools.product(range(1, _NEAR_PHASES), repeat=2):
+        if earlier + later <= _NEAR_PHASES and earlier <= len(back) and later <= len(after):
+            yield back[:earlier] + after[:later]
+    near = sorted(behind[:_NEAR_PHASES] + before[:_NEAR_PHASES], key=lambda other: abs(other - place))
+    near = [o for o in near if phases[o].hosts <= phase.hosts and phases[o].spans.keys().isdisjoint(phase.spans)]
+    yield from (near[:count] for count in range(1, len(near) + 1))
+
+
+def _is_complete(phase: Pattern) -> bool:
+    """Whether these are all transfers of a ring or of an all-to-all, with equal bytes."""
+    streams, size = _one_of_each(phase), len(phase.hosts)
+    is_all = size > 2 and len(streams) == len({stream.hosts for stream in streams}) == size * (size - 1)
+    return _balanced(phase) and (is_all or shapes.is_ring(streams))
+
+
+def _union(some: Sequence[Phase]) -> Spans:
+    """The bytes of parts of a collective."""
+    spans: Spans = {}
+    for phase in some:
+        merge(spans, phase.spans)
+    for phase in some:
+        merge(spans, {stream: span for stream, span in phase.little.items() if stream in spans})
+    return spans
+
+
 def _together(some: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> Phase:
-    spans = dict(some[0].spans)
-    for other in some[1:]:
-        merge(spans, other.spans)
-    return measured(spans, steps, parts) or some[0]
+    """Parts of a collective as one phase."""
+    whole = measured(_union(some), steps, parts) or some[0]
+    idle = sum(_pause(one, other) for one, other in itertools.pairwise(sorted(some, key=lambda phase: phase.order)))
+    return replace(whole, waiting=max(0.0, idle))
 
 
 def _times(phase: Phase, steps: Steps, parts: dict[Stream, Parts]) -> dict[Stream, float]:
@@ -203,7 +283,7 @@ def _of_ring(phases: Sequence[Phase], header: float) -> list[Collective]:
             continue
         lengths_of_run = [4 * (size - 1), 2 * (size - 1), size - 1]
         groups = _grouped(run, lengths_of_run) or [run]
-        if size > 2 and all(_in_two(group, size) for group in groups):
+        if size > 2 and _are_two(groups, size):
             groups = _grouped(run, lengths_of_run[1:]) or groups
         for group in groups:
             rounds = sum(piece.messages for piece in group)
@@ -278,7 +358,7 @@ def _without_pause(phases: Sequence[Phase]) -> Iterator[list[_Piece]]:
     """Phases of two hosts of unequal bytes: a transfer that paused, where the pause is short beside the transfers."""
     run: list[Phase] = []
     for phase in phases:
-        if run and _pause(run[-1], phase) > 0.5 * max(_duration(run[-1]), _duration(phase)):
+        if run and _pause(run[-1], phase) > 0.5 * max(_duration([run[-1]]), _duration([phase])):
             yield [_Piece(one, 1) for one in run]
             run = []
         run.append(phase)
@@ -291,23 +371,26 @@ def _pause(one: Phase, other: Phase, steps: int = 0) -> float:
     return float(np.median(found or [np.inf]))
 
 
-def _in_two(group: Sequence[_Piece], size: int) -> bool:
-    """Whether a pause in the middle of twice as many messages as an all-reduce has is longer than either half: then
-    these are two, and not one of gloo's, which divides a round in two messages."""
-    ends = np.cumsum([piece.messages for piece in group]).tolist()
-    if ends[-1] != 4 * (size - 1) or 2 * (size - 1) not in ends:
-        return False
-    middle = ends.index(2 * (size - 1)) + 1
-    halves = [[piece.phase for piece in some] for some in (group[:middle], group[middle:])]
-    lasts = [
-        np.median([half[-1].end[step] - half[0].start[step] for step in half[-1].end if step in half[0].start] or [0.0])
-        for half in halves
-    ]
-    return bool(_pause(halves[0][-1], halves[1][0]) > max(lasts))
+def _are_two(groups: Sequence[Sequence[_Piece]], size: int) -> bool:
+    """Whether pauses in the middle of twice as many messages as an all-reduce has are longer than the longer half: then
+    these are two each, and not one of gloo's, which divides a round in two messages."""
+    pause, last = 0.0, 0.0
+    for group in groups:
+        ends = np.cumsum([piece.messages for piece in group]).tolist()
+        if ends[-1] != 4 * (size - 1) or 2 * (size - 1) not in ends:
+            return False
+        middle = ends.index(2 * (size - 1)) + 1
+        halves = [[piece.phase for piece in some] for some in (group[:middle], group[middle:])]
+        pause += _pause(halves[0][-1], halves[1][0])
+        last += max(_duration(half) for half in halves)
+    return pause > last
 
 
-def _duration(phase: Phase) -> float:
-    return float(np.median([phase.end[step] - phase.start[step] for step in phase.start]))
+def _duration(phases: Sequence[Phase]) -> float:
+    """Median over the steps, ns, without waiting for a late host."""
+    first, last = phases[0], phases[-1]
+    took = [last.end[step] - first.start[step] for step in last.end if step in first.start]
+    return float(np.median(took or [0.0])) - sum(phase.waiting for phase in phases)
 
 
 def _of_two(run: list[_Piece], size: int) -> list[_Piece]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -32,18 +32,10 @@ Spans = dict[Stream, tuple[float, float]]
 
 
 @dataclass(frozen=True, eq=False)
-class Phase:
-    """A part of a step. spans: bytes of each flow with data. start, end: first and last message in each step, ns, by
-    its number. order: median start, ns since the step's. messages: messages of each flow in it, by their ends. lengths:
-    of messages whose both ends are known, bytes; cases: number of flows times steps that they are from."""
+class Pattern:
+    """Who sends how much to whom. spans: bytes of each flow with data."""
 
     spans: Spans
-    start: dict[int, float]
-    end: dict[int, float]
-    order: float
-    messages: float
-    lengths: Array
-    cases: int
 
     @cached_property
     def hosts(self) -> frozenset[str]:
@@ -73,6 +65,23 @@ class Phase:
     def bytes(self) -> float:
         """Median over the edges."""
         return float(np.median(self.volumes))
+
+
+@dataclass(frozen=True, eq=False)
+class Phase(Pattern):
+    """A part of a step. start, end: first and last message in each step, ns, by its number. order: median start, ns
+    since the step's. messages: messages of each flow in it, by their ends. lengths: of messages whose both ends are
+    known, bytes; cases: number of flows times steps that they are from. little: bytes of other flows, which may be
+    control messages. waiting: time in which all flows wait for a late host, ns."""
+
+    start: dict[int, float]
+    end: dict[int, float]
+    order: float
+    messages: float
+    lengths: Array
+    cases: int
+    little: Spans = field(default_factory=dict)
+    waiting: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -193,7 +202,8 @@ def _phase(spans: Spans, steps: Steps, parts: dict[Stream, Parts]) -> Phase | No
     """A phase with its times and messages; None where it has only control messages."""
     most = max(stop - begin for begin, stop in spans.values())
     with_data = {s: b for s, b in spans.items() if b[1] - b[0] > max(_DATA_SHARE * most, _LEAST_BYTES)}
-    return measured(with_data, steps, parts) if with_data else None
+    phase = measured(with_data, steps, parts) if with_data else None
+    return phase and replace(phase, little={s: b for s, b in spans.items() if s not in with_data})
 
 
 def measured(spans: Spans, steps: Steps, parts: dict[Stream, Parts]) -> Phase | None:

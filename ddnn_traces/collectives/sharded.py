@@ -19,6 +19,7 @@ _MOST_SUMS = 300
 _MOST_PHASES = 9  # that are looked at as sums of shards
 _MOST_SHARDS = 4
 _LEAST_SHARD = 100.0  # bytes
+_LEAST_JOINED = 3  # shards, where two all-gathers of the last one are a phase: fewer fit by chance
 
 #: Of a collective: its kind, and the bytes of the all-gather of its shard.
 Role = tuple[str, float]
@@ -87,26 +88,35 @@ def _sharded_from_its_start(volumes: Sequence[float]) -> list[Role] | None:
 def _in_layers(volumes: Sequence[float], pauses: Sequence[float]) -> list[list[Role]] | None:
     """The same of layers that may have equal sizes, by the order of their collectives.
 
-    In the forward pass each has a phase. In the backward pass two may follow each other without a pause. Where several
-    orders fit, the backward computations are taken that differ least: layers of equal size compute for as long.
+    In the forward pass each has a phase. In the backward pass two may follow each other without a pause, and where
+    nothing else fits, the last layer's passes, too. Where several orders fit, the backward computations are taken that
+    differ least: layers of equal size compute for as long.
     """
     if _same(min(volumes), max(volumes)):
         return None
     found = []
-    for begin, scattered, is_kept, is_ahead in itertools.product(
-        range(len(volumes)), (1, 2), (False, True), (False, True)
-    ):
+    ways = itertools.product(range(len(volumes)), (1, 2), (False, True), (False, True), (False, True))
+    for begin, scattered, is_kept, is_ahead, is_joined in ways:
         places = [*range(begin, len(volumes)), *range(begin)]
         turned = [volumes[place] for place in places]
-        gathered = np.cumsum(turned) * (2 + scattered) - (turned[0] if is_kept else 0)
+        last = np.array(turned)
+        if is_joined:
+            last = (last - [0.0, *turned[:-1]] * np.array(is_ahead)) / 2
+        gathered = (np.cumsum(turned) - turned + last) * (2 + scattered) - (turned[0] if is_kept else 0)
         for count in np.flatnonzero(np.abs(gathered - sum(volumes)) < _SAME * sum(volumes)) + 1:
-            backward = _backward(turned[:count], is_kept, is_ahead) if count > 1 else []
+            if is_joined and count < _LEAST_JOINED:
+                continue
+            shards = [*turned[: count - 1], float(last[count - 1])]
+            forward: list[list[Role]] = [[("all_gather", one)] for one in shards]
+            backward = _backward(shards, is_kept, is_ahead) if count > 1 else []
+            if is_joined:
+                forward[-1] += backward.pop(0)
             if roles := _matched(backward, turned[count:], scattered):
-                of_phases = [*([("all_gather", one)] for one in turned[:count]), *roles]
-                of_place = dict(zip(places, of_phases, strict=True))
+                of_place = dict(zip(places, [*forward, *roles], strict=True))
                 before = [pauses[place] for place, some in of_place.items() if some[0][0] == "reduce_scatter"]
-                found.append((float(np.std(np.log(before))), [of_place[place] for place in range(len(volumes))]))
-    return min(found, key=lambda one: one[0])[1] if found else None
+                uneven = float(np.std(np.log(before)))
+                found.append((is_joined, uneven, [of_place[place] for place in range(len(volumes))]))
+    return min(found, key=lambda one: one[:2])[2] if found else None
 
 
 def _backward(shards: Sequence[float], is_kept: bool, is_ahead: bool) -> list[list[Role]]:

@@ -294,6 +294,8 @@ def test_a_sharded_step_has_each_volume_three_times(volumes: list[int], kinds: s
         ([2, 2, 1, 1, 1, 1, 1], "sg sg s g g g g"),  # begins in the backward pass
         ([1, 1, 1, 1, 1, 2, 1, 2, 2], "g g g g g s g s s"),  # gloo's reduce-scatter; a layer is gathered ahead
         ([3, 1, 1, 1, 2, 2, 1, 1, 3], "g g g g gg sg s s s"),  # the first shard stays whole
+        ([2, 3, 2, 4, 5, 2], "g g gg sg sg s"),  # the last layer computes for less than a pause
+        ([1, 1, 2, 2], None),
         ([1] * 9, None),
         ([1, 1, 2, 2, 1, 1, 3], None),
     ],

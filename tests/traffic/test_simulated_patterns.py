@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 import ddnn_traces
@@ -171,6 +173,46 @@ def test_a_late_host_hides_no_all_reduce_over_several_channels(name: str, worker
     assert kinds == ["all_reduce"] * (3 if name == "rings" else 2)
     assert (found["kind"], found["host_ip"]) == ("slow_host", "10.1.0.5")
     assert found["cost_ms"] == pytest.approx(60, rel=0.15)
+
+
+@pytest.fixture(scope="module")
+def slowed(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Each pattern with a slow host, and with a slow link; the last layer of the profile computes for 13 us."""
+    path = tmp_path_factory.mktemp("slowed") / "dataset"
+    faults = {"slow_host": {"host": "worker-3", "strength": 40}, "slow_link": {"host": "worker-3", "strength": 2500}}
+    runs = [
+        run
+        for name, fault in itertools.product(("fsdp", "tensor_data", "moe", "rings", "double_tree"), faults)
+        for run in specification.jobs(
+            KEYS
+            | {
+                "run_id": f"{name} {fault}", "pattern": {"name": name}, "fault": {"kind": fault, **faults[fault]},
+                "workers": 16 if name == "tensor_data" else 8, "iterations": 9, "model_bytes": 20_000_000,
+                "fusion_bytes": 5_000_000, "compute_ms": 200, "compute_jitter": 0.02, "update_ms": 5,
+                "bandwidth_mbit": 10_000, "delay_ms": 0.02,
+            }
+        )
+    ]  # fmt: skip
+    write_traffic(path, (simulator.traffic(simulator.simulate(run)) for run in runs))
+    with ddnn_traces.open(path) as opened:
+        yield opened
+
+
+def test_hosts_that_wait_divide_no_collective(slowed: ddnn_traces.Dataset) -> None:
+    """Behind a slow host or link, each flow of a collective has come so far when its hosts pause."""
+    rows = slowed.query("collective_score")
+    assert rows["logged_calls"].to_list() == rows["inferred_calls"].to_list()
+    assert rows["bytes_ratio"].to_list() == pytest.approx([1] * rows.height, rel=0.03)
+
+
+def test_a_slow_host_is_named_where_its_sender_waits_for_it(slowed: ddnn_traces.Dataset) -> None:
+    """Two hosts send late: the slow one, and the one whose receiver it is."""
+    found = slowed.query("verdicts").filter(pl.col("run_id").str.ends_with("slow_host"))
+    assert found.select("run_id", "kind", "host_ip").rows() == [
+        (f"{name} slow_host", "slow_host", "10.1.0.3")
+        for name in ("double_tree", "fsdp", "moe", "rings", "tensor_data")
+    ]
+    assert found["cost_ms"].to_list() == pytest.approx([40] * 5, rel=0.2)
 
 
 def test_runs_and_events_state_the_pattern(dataset: ddnn_traces.Dataset) -> None:
