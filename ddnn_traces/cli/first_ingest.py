@@ -47,7 +47,8 @@ def prepare(sources: Iterable[str], messages: Messages) -> None:
         # -P: a file of this name in the current folder, where captures may be, is not run
         command = [sys.executable, "-P", "-m", "ddnn_traces.cli.first_ingest"]
         nothing = subprocess.DEVNULL
-        subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
+        compiler = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
+        os.setpriority(os.PRIO_PROCESS, compiler.pid, 19)  # a user waits for this process, not for that one
     os.environ[_INTERPRET] = "1"
 
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -25,7 +26,13 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """As in a new process with nothing compiled; the commands that would be started."""
     commands: list[list[str]] = []
     monkeypatch.setattr(compiled, "is_cached", lambda: False)
-    monkeypatch.setattr(first_ingest.subprocess, "Popen", lambda command, **_: commands.append(command))
+
+    def start(command: list[str], **_: object) -> SimpleNamespace:
+        commands.append(command)
+        return SimpleNamespace(pid=len(commands))
+
+    monkeypatch.setattr(first_ingest.subprocess, "Popen", start)
+    monkeypatch.setattr(first_ingest.os, "setpriority", lambda _, pid, nice: commands[pid - 1].append(f"nice {nice}"))
     monkeypatch.delitem(sys.modules, "numba", raising=False)
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "0")  # so that it is as before after the test
     monkeypatch.delenv("NUMBA_DISABLE_JIT")
@@ -36,7 +43,7 @@ def test_small_captures_do_not_wait_for_the_compiler(started: list[list[str]]) -
     messages = Lines()
     first_ingest.prepare([str(RUN)], messages)
     assert os.environ["NUMBA_DISABLE_JIT"] == "1"
-    assert [command[1:] for command in started] == [["-P", "-m", "ddnn_traces.cli.first_ingest"]]
+    assert [command[1:] for command in started] == [["-P", "-m", "ddnn_traces.cli.first_ingest", "nice 19"]]
     assert messages.lines == [
         "compiling the packet loop in the background, once (half a minute); Python reads these small captures"
     ]
