@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ddnn_traces.traffic.simulator import event_loop, patterned, result, shared_links, specification
+from ddnn_traces.traffic.simulator import event_loop, patterned, shared_links, specification
 from ddnn_traces.traffic.simulator import what_if as what_if
 from ddnn_traces.traffic.simulator import what_if_score as what_if_score
 from ddnn_traces.traffic.simulator.exchange import Phase, all_variants, joined, later, merged, phases, ring, timed
@@ -74,15 +74,21 @@ def simulate(run: SimulatedRun) -> Result | PatternResult:
 
 
 def summary(simulated: Result | PatternResult) -> dict[str, float | None]:
-    """Times of a run, as result.summary explains them; a pattern has the first four that it can have."""
-    return patterned.summary(simulated) if isinstance(simulated, PatternResult) else result.summary(simulated)
+    """Times of a run: means over steps and workers.
+
+    iteration_ms: from the end of one forward pass to the end of the next. exposed_ms: of it without computation.
+    first_forward_ms: from its start to the start of the first layer's forward pass. sent_bytes: payload of a step of
+    all hosts, and transfers. aggregation_remaining_ms, distribution_remaining_ms: parameter servers, what is left to
+    send when the last worker's backward pass, and the servers' computation, have ended (Chang 2018, figure 2).
+    samples_per_s: workers x batch_size over iteration_ms. A pattern has iteration_ms, exposed_ms, sent_bytes and
+    samples_per_s.
+    """
+    return simulated.summary()
 
 
 def traffic(simulated: Result | PatternResult, layers: bool = True) -> Traffic:
     """The result as traffic. layers: whether events have the passes of each layer, and not of the model only."""
-    if isinstance(simulated, PatternResult):
-        return patterned.traffic(simulated)
-    return result.traffic(simulated, layers)
+    return simulated.traffic(layers)
 
 
 def simulate_all(runs: Sequence[SimulatedRun]) -> list[Result]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -58,12 +58,12 @@ class SimulatedRun(Run):
     framework: str = "simulation"
     backend: str = "simulation"
     learns: bool = False
-    profile: LayerProfile = None  # type: ignore[assignment]  # thesis() unless given
+    profile: LayerProfile = field(default_factory=thesis)
     link_mbit: tuple[float, ...] = ()
     server_mbit: float | None = None
     queue: str = "fifo"
     barrier: bool = True
-    fusion_bytes: int = None  # type: ignore[assignment]  # _FUSION_BYTES, or the largest tensor, unless given
+    fusion_bytes: int | None = None
     fuse_from: str = "first"
     split_tensors: bool = False
     partition_bytes: int | None = None
@@ -83,13 +83,8 @@ class SimulatedRun(Run):
     fault: Fault | None = None
 
     def __post_init__(self) -> None:
-        profile = self.profile or thesis()
-        object.__setattr__(self, "profile", profile)
-        object.__setattr__(self, "model_bytes", profile.model_bytes)
-        object.__setattr__(self, "model", profile.name)
-        if self.fusion_bytes is None:
-            largest = 0 if self.split_tensors else int(profile.gradient_bytes.max())
-            object.__setattr__(self, "fusion_bytes", max(_FUSION_BYTES, largest))
+        object.__setattr__(self, "model_bytes", self.profile.model_bytes)
+        object.__setattr__(self, "model", self.profile.name)
         self._check()
         super().__post_init__()
 
@@ -153,11 +148,21 @@ class SimulatedRun(Run):
         """As the column of runs; none, where a pattern has no fault."""
         return self.fault.kind if self.fault else "none" if self.pattern else None
 
-    def __getattr__(self, name: str) -> Any:
-        """fault_host and its like, as columns of runs."""
-        if name.startswith("fault_"):
-            return getattr(self.fault, name.removeprefix("fault_"), None)
-        raise AttributeError(name)
+    @property
+    def fault_host(self) -> str | None:
+        return self.fault.host if self.fault else None
+
+    @property
+    def fault_strength(self) -> float | None:
+        return self.fault.strength if self.fault else None
+
+    @property
+    def fault_from_step(self) -> int | None:
+        return self.fault.from_step if self.fault else None
+
+    @property
+    def fault_to_step(self) -> int | None:
+        return self.fault.to_step if self.fault else None
 
     @property
     def stated_topology(self) -> str:
@@ -187,11 +192,18 @@ class SimulatedRun(Run):
         """Whether each iteration has other pairs."""
         return self.topology == "pair_averaging"
 
+    @property
+    def most_fused_bytes(self) -> int:
+        """fusion_bytes, or its default."""
+        if self.fusion_bytes is not None:
+            return self.fusion_bytes
+        return max(_FUSION_BYTES, 0 if self.split_tensors else int(self.profile.gradient_bytes.max()))
+
     @cached_property
     def buffers(self) -> list[Buffer]:
         """What is exchanged, in the order of layers, with the bytes that are exchanged of each."""
-        fused = fuse(self.profile, self.fusion_bytes, self.fuse_from, self.split_tensors)
-        most = self.partition_bytes or self.fusion_bytes
+        fused = fuse(self.profile, self.most_fused_bytes, self.fuse_from, self.split_tensors)
+        most = self.partition_bytes or self.most_fused_bytes
         return [
             Buffer(buffer.first, buffer.last, part)
             for buffer in fused
@@ -232,10 +244,11 @@ class SimulatedRun(Run):
 
     def parameters(self) -> dict[str, Any]:
         """As in Run; of the profile name and sums."""
-        shown = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "profile"}
+        shown = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "profile"}
         shown |= {name: shown[name] and asdict(shown[name]) for name in ("pattern", "fault")}
         profile = self.profile
         return shown | {
+            "fusion_bytes": self.most_fused_bytes,
             "profile": profile.name,
             "layers": profile.layers,
             "forward_ms": float(profile.forward_ns.sum()) / 1e6,

@@ -63,6 +63,62 @@ class PatternResult:
         """When the events of a span begin and end, steps by rows."""
         return np.where(after == NOBODY, self.begin[:, until], self.end[:, after]), self.end[:, until]
 
+    def summary(self) -> dict[str, float | None]:
+        """Times of the run, as simulator.summary explains them, without those of a forward pass or a server."""
+        run = self.run
+        computed = np.zeros((run.workers, run.steps))
+        for span in self.graph.spans:
+            if span.bytes < 0:
+                start, end = self.of_span(span.after, span.until)
+                np.add.at(computed, span.hosts, (end - start).T / 1e6)
+        mean = float(self.iteration_ms.mean())
+        return {
+            "iteration_ms": mean,
+            "exposed_ms": float((self.iteration_ms - computed.T).mean()),
+            "sent_bytes": float(self.amount[self.sent].sum()),
+            "samples_per_s": run.workers * run.batch_size / mean * 1e3,
+        }
+
+    def traffic(self, layers: bool) -> Traffic:
+        """The run as traffic: each channel has connections of its own, and each transfer a message. layers: unused."""
+        run, rows = self.run, self.sent
+        steps = np.repeat(np.arange(run.steps), len(rows))
+        src, dst, payload, channel = (
+            np.tile(column[rows], run.steps) for column in (self.src, self.dst, self.amount, self.channel)
+        )
+        times = self.begin[:, rows].ravel(), self.end[:, rows].ravel()
+        sent = Transmissions(src, dst, *times, payload, run.wire(payload).astype(float))
+        book = booked(run, sent, steps, Port.DATA + channel)
+        begin, opened = run.start_ns + SETUP_NS, book.open()
+        made = Traffic(run, self.times(begin), book.connections, opened, book.transfers())
+        made.events, made.is_uneven, made.are_whole = self.events(begin, run.labels), False, True
+        return made
+
+    def events(self, origin: int, labels: list[str]) -> Events:
+        """Rows of events: each worker's computations and collectives, and sends, which their senders have."""
+        spans = self.graph.spans
+        start, end = (
+            np.concatenate(times, 1)
+            for times in zip(*(self.of_span(span.after, span.until) for span in spans), strict=True)
+        )
+        host = np.concatenate([span.hosts for span in spans])
+        number = [len(span.hosts) for span in spans]
+        kind = np.repeat(np.array([span.kind for span in spans], object), number)
+        name = np.array([name for span in spans for name in span.name], object)
+        size = np.repeat([span.bytes for span in spans], number)
+        place = np.argsort(np.argsort(np.array(labels)))  # of each worker in the order of the table
+        step = np.repeat(np.arange(len(start)), len(host))
+        row = np.tile(np.arange(len(host)), len(start))
+        begin = origin + np.rint(start.ravel()).astype(np.int64)
+        # at the same time on several channels: as the spans are
+        order = np.lexsort((row, kind[row].astype(str), begin, step, place[host[row]]))
+        step, row, begin = step[order], row[order], begin[order]
+        done = origin + np.rint(end.ravel()[order]).astype(np.int64)
+        return Events(
+            np.array(labels, object)[host[row]], step, kind[row], name[row], begin, done,
+            np.ma.masked_less(size[row], 0), np.ma.masked_equal(np.zeros_like(row), 0),
+        )  # fmt: skip
+
 
 def simulate(run: SimulatedRun) -> PatternResult:
     """Simulate a run with a pattern, every transfer of it."""
@@ -78,8 +134,8 @@ def simulate(run: SimulatedRun) -> PatternResult:
     computes = np.flatnonzero((dst == NOBODY) & (amount > 0))
     every[:, computes] *= run.factors()[1:, src[computes]]
     if run.fault and run.fault.kind == "slow_host":
-        first = computes[src[computes] == run.fault.place(run.labels)][0]
-        every[run.fault.steps(steps), first] += run.fault.strength * 1e6
+        slowed = computes[src[computes] == run.fault.place(run.labels)][0]
+        every[run.fault.steps(steps), slowed] += run.fault.strength * 1e6
     # in the next step the host goes on: beyond the last step there is no such task
     edges = [*graph.edges, (joins, graph.begin + graph.tasks)]
     task, waiting = (np.concatenate(ends) for ends in zip(*edges, strict=True))
@@ -97,62 +153,3 @@ def simulate(run: SimulatedRun) -> PatternResult:
     )  # fmt: skip
     shape = (steps, graph.tasks)
     return PatternResult(run, graph, begin.reshape(shape), end.reshape(shape), src, dst, channel, amount)
-
-
-def summary(result: PatternResult) -> dict[str, float | None]:
-    """As result.summary: times of a step in means over steps and workers, payload of a step of all workers."""
-    run = result.run
-    computed = np.zeros((run.workers, run.steps))
-    for span in result.graph.spans:
-        if span.bytes < 0:
-            start, end = result.of_span(span.after, span.until)
-            np.add.at(computed, span.hosts, (end - start).T / 1e6)
-    mean = float(result.iteration_ms.mean())
-    return {
-        "iteration_ms": mean,
-        "exposed_ms": float((result.iteration_ms - computed.T).mean()),
-        "sent_bytes": float(result.amount[result.sent].sum()),
-        "samples_per_s": run.workers * run.batch_size / mean * 1e3,
-    }
-
-
-def traffic(result: PatternResult) -> Traffic:
-    """The result as traffic: each channel has connections of its own, and each transfer is a message."""
-    run, rows = result.run, result.sent
-    steps = np.repeat(np.arange(run.steps), len(rows))
-    src, dst, payload, channel = (
-        np.tile(column[rows], run.steps) for column in (result.src, result.dst, result.amount, result.channel)
-    )
-    times = result.begin[:, rows].ravel(), result.end[:, rows].ravel()
-    sent = Transmissions(src, dst, *times, payload, run.wire(payload).astype(float))
-    book = booked(run, sent, steps, Port.DATA + channel)
-    begin, opened = run.start_ns + SETUP_NS, book.open()
-    made = Traffic(run, result.times(begin), book.connections, opened, book.transfers())
-    made.events, made.is_uneven, made.are_whole = events(result, begin, run.labels), False, True
-    return made
-
-
-def events(result: PatternResult, origin: int, labels: list[str]) -> Events:
-    """Rows of events: each worker's computations and collectives, and sends, which their senders have."""
-    spans = result.graph.spans
-    start, end = (
-        np.concatenate(times, 1)
-        for times in zip(*(result.of_span(span.after, span.until) for span in spans), strict=True)
-    )
-    host = np.concatenate([span.hosts for span in spans])
-    number = [len(span.hosts) for span in spans]
-    kind = np.repeat(np.array([span.kind for span in spans], object), number)
-    name = np.array([name for span in spans for name in span.name], object)
-    size = np.repeat([span.bytes for span in spans], number)
-    place = np.argsort(np.argsort(np.array(labels)))  # of each worker in the order of the table
-    step = np.repeat(np.arange(len(start)), len(host))
-    row = np.tile(np.arange(len(host)), len(start))
-    begin = origin + np.rint(start.ravel()).astype(np.int64)
-    # at the same time on several channels: as the spans are
-    order = np.lexsort((row, kind[row].astype(str), begin, step, place[host[row]]))
-    step, row, begin = step[order], row[order], begin[order]
-    done = origin + np.rint(end.ravel()[order]).astype(np.int64)
-    return Events(
-        np.array(labels, object)[host[row]], step, kind[row], name[row], begin, done,
-        np.ma.masked_less(size[row], 0), np.ma.masked_equal(np.zeros_like(row), 0),
-    )  # fmt: skip

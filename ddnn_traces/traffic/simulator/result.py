@@ -61,31 +61,36 @@ class Result(Timeline):
     def __post_init__(self) -> None:
         _check(self)
 
+    def summary(self) -> dict[str, float | None]:
+        """Times of the run, as simulator.summary explains them."""
+        run, schedule = self.run, self.schedule
+        turn = schedule.forward_end[:-1] + run.factors()[1:] * run.profile.backward_ns.sum()
+        times = self.times()
+        found: dict[str, float | None] = {
+            **times,
+            "sent_bytes": float(self.transmissions.payload.sum()) / run.steps,
+            "samples_per_s": run.workers * run.batch_size / times["iteration_ms"] * 1e3,
+            "aggregation_remaining_ms": None,
+            "distribution_remaining_ms": None,
+        }
+        if run.is_phased:
+            aggregated, distributed = (schedule.exchange_end[..., i].max((1, 2)) for i in (0, 1))
+            found["aggregation_remaining_ms"] = float((aggregated - turn.max(1)).clip(0).mean()) / 1e6
+            found["distribution_remaining_ms"] = float((distributed - aggregated).mean()) / 1e6 - run.update_ms
+        return found
 
-def summary(result: Result) -> dict[str, float | None]:
-    """Times of a run: means over steps and workers.
-
-    iteration_ms: from the end of one forward pass to the end of the next. exposed_ms: of it without computation.
-    first_forward_ms: from its start to the start of the first layer's forward pass. sent_bytes: payload of a step of
-    all hosts, and transfers. aggregation_remaining_ms, distribution_remaining_ms: parameter servers, what is left to
-    send when the last worker's backward pass, and the servers' computation, have ended (Chang 2018, figure 2).
-    samples_per_s: workers x batch_size over iteration_ms.
-    """
-    run, schedule = result.run, result.schedule
-    turn = schedule.forward_end[:-1] + run.factors()[1:] * run.profile.backward_ns.sum()
-    times = result.times()
-    found: dict[str, float | None] = {
-        **times,
-        "sent_bytes": float(result.transmissions.payload.sum()) / run.steps,
-        "samples_per_s": run.workers * run.batch_size / times["iteration_ms"] * 1e3,
-        "aggregation_remaining_ms": None,
-        "distribution_remaining_ms": None,
-    }
-    if run.is_phased:
-        aggregated, distributed = (schedule.exchange_end[..., i].max((1, 2)) for i in (0, 1))
-        found["aggregation_remaining_ms"] = float((aggregated - turn.max(1)).clip(0).mean()) / 1e6
-        found["distribution_remaining_ms"] = float((distributed - aggregated).mean()) / 1e6 - run.update_ms
-    return found
+    def traffic(self, layers: bool) -> Traffic:
+        """The run as traffic. layers: whether events have the passes of each layer, and not of the model only."""
+        run = self.run
+        begin = run.start_ns + SETUP_NS
+        book = booked(run, self.transmissions, self.step, Port.DATA)
+        opened = book.open()
+        made = Traffic(
+            run, step_times(self, begin), book.connections, opened, book.transfers(), is_uneven=False,
+            first_host=run.first_host,
+        )  # fmt: skip
+        made.events = events(self, begin, made.labels[: run.workers], layers)
+        return made
 
 
 def first_forward(result: Timeline) -> Floats:
@@ -124,25 +129,6 @@ def _busiest(host: Ints, sent: Transmissions, run: SimulatedRun, rates: Floats) 
     is_begin = np.concatenate([np.ones(len(rate), bool), np.zeros(len(rate), bool)])
     order = np.lexsort((is_begin, np.rint(times), hosts))  # what ends goes before what begins
     return float(np.cumsum(change[order]).max(initial=0.0))
-
-
-def traffic(result: Result, layers: bool = True) -> Traffic:
-    """The result as traffic. layers: whether events have the passes of each layer, and not of the model only."""
-    run, sent = result.run, result.transmissions
-    begin = run.start_ns + SETUP_NS
-    book = booked(run, sent, result.step, Port.DATA)
-    opened = book.open()
-    made = Traffic(
-        run,
-        step_times(result, begin),
-        book.connections,
-        opened,
-        book.transfers(),
-        is_uneven=False,
-        first_host=run.first_host,
-    )
-    made.events = events(result, begin, made.labels[: run.workers], layers)
-    return made
 
 
 def booked(run: SimulatedRun, sent: Transmissions, step: Ints, port: Ints | int) -> Book:
