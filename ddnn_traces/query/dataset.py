@@ -44,13 +44,8 @@ _CONFIG: dict[str, Any] = {
 _OF_FILES = (duckdb.InternalError, duckdb.FatalException, duckdb.SerializationException)
 
 
-#: Runs of which parameter_servers knows nothing: it takes the centre of a star for one where one is declared.
-_WITHOUT_DECLARED_SERVERS = """
-SELECT run_id FROM runs
-WHERE topology IS NULL AND run_id NOT IN (SELECT run_id FROM hosts WHERE role = 'parameter_server') ORDER BY run_id
-"""
-
-_WITHOUT_RATE = "SELECT run_id FROM runs WHERE bandwidth_mbit IS NULL ORDER BY run_id"
+#: Query -> the one whose column problem states what its rows do not say.
+_PROBLEMS = {"ring_order": "several_patterns"}  # a ring is one of a run
 
 _SHOWN_RUNS = 3  # names in a dataset's repr, and of runs where a name is wrong
 
@@ -432,16 +427,9 @@ class Dataset:
 
     def remarks(self, name: str, params: Mapping[str, Any]) -> list[str]:
         """What the rows of a named query do not say: a line for each run, with the query or parameter that does."""
-        if name == "ring_order":  # one ring a run
-            patterns = self.query_arrow("several_patterns", {**params}).to_pylist()
-            return [f"run {row['run_id']}: {row['problem']}" for row in patterns]
-        if name == "link_utilization":
-            runs = [run_id for (run_id,) in self._connection.execute(_WITHOUT_RATE).fetchall()]
-            return [missing.line_of_unknown_rates(runs, len(self.run_ids))] if runs else []
-        if catalogue.find(name).subject == "servers":
-            runs = [run_id for (run_id,) in self._connection.execute(_WITHOUT_DECLARED_SERVERS).fetchall()]
-            return [missing.line_of_undeclared_servers(runs, len(self.run_ids))] if runs else []
-        return []
+        rows = self.query_arrow(_PROBLEMS[name], {**params}).to_pylist() if name in _PROBLEMS else []
+        problems = [f"run {row['run_id']}: {row['problem']}" for row in rows]
+        return problems + missing.lines_of_undeclared(self._connection, name, len(self.run_ids))
 
     def missing_files(self) -> list[str]:
         """Files that ingest wrote and that are gone: a line for each run, with the remedy."""

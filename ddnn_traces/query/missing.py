@@ -50,6 +50,23 @@ _PARSED = (
 )
 _MOST_NAMES = 3
 
+#: A query, or the subject of queries -> the runs that do not declare what it takes for granted, and what to do.
+_UNDECLARED = {
+    "link_utilization": (
+        "SELECT run_id FROM runs WHERE bandwidth_mbit IS NULL ORDER BY run_id",
+        "the rate of the links is not declared, and traffic does not show it; give bandwidth_mbit in run.toml or "
+        "runs.csv and ingest again",
+    ),
+    # parameter_servers takes the centre of a star for one where one is declared
+    "servers": (
+        "SELECT run_id FROM runs WHERE topology IS NULL "
+        "AND run_id NOT IN (SELECT run_id FROM hosts WHERE role = 'parameter_server') ORDER BY run_id",
+        "no parameter server and no topology is declared, and traffic cannot tell a parameter server from the centre "
+        "of a star, or servers on workers from a clique; query topology has what the traffic shows (root_ip is a "
+        "star's centre); give the host its role in run.toml and ingest again",
+    ),
+}
+
 
 def tables(name: str) -> list[str]:
     """Tables that a named query needs, also through the queries that it reads."""
@@ -98,21 +115,15 @@ def lines_of_files(gone: Mapping[str, list[str]]) -> list[str]:
     ]
 
 
-def line_of_undeclared_servers(undeclared: list[str], runs: int) -> str:
-    """undeclared: the runs without a declared parameter server or topology. runs: number of all."""
-    return (
-        f"{_named(undeclared, runs)}: no parameter server and no topology is declared, and traffic cannot tell a "
-        "parameter server from the centre of a star, or servers on workers from a clique; query topology has what the "
-        "traffic shows (root_ip is a star's centre); give the host its role in run.toml and ingest again"
-    )
-
-
-def line_of_unknown_rates(unknown: list[str], runs: int) -> str:
-    """unknown: the runs without a declared rate of their links. runs: number of all."""
-    return (
-        f"{_named(unknown, runs)}: the rate of the links is not declared, and traffic does not show it; give "
-        "bandwidth_mbit in run.toml or runs.csv and ingest again"
-    )
+def lines_of_undeclared(connection: duckdb.DuckDBPyConnection, name: str, runs: int) -> list[str]:
+    """A line for what runs do not declare and a named query takes for granted. runs: number of all."""
+    lines = []
+    for key in (name, catalogue.find(name).subject):
+        if key in _UNDECLARED:
+            undeclared, what = _UNDECLARED[key]
+            found = [run_id for (run_id,) in connection.execute(undeclared).fetchall()]
+            lines += [f"{_named(found, runs)}: {what}"] if found else []
+    return lines
 
 
 def _more(files: int) -> str:

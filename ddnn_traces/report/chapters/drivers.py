@@ -37,9 +37,9 @@ _NO_SWEEP = (
     "No two runs of one training differ in one condition of their links alone: declare delay_ms, bandwidth_mbit and "
     "loss_pct in run.toml, or make a sweep (docs/testbed.md)."
 )
-_NO_RUNS = "No run is simulated: `ddnn-traces simulate --out DATASET` writes one (docs/simulator.md)."
 _NO_SIMULATED_STEPS = (
-    f"{_NO_RUNS} The query link_utilization has the rows of captures whose bandwidth_mbit is declared."
+    "No run is simulated: `ddnn-traces simulate --out DATASET` writes one (docs/simulator.md). The query "
+    "link_utilization has the rows of captures whose bandwidth_mbit is declared."
 )
 
 
@@ -284,13 +284,7 @@ def packet_loss(section: Section, frame: pl.DataFrame) -> None:
     section.table(comparable, columns, "Runs with a lossless run to compare with.")
 
 
-@chapter.section(
-    "simulated",
-    "Step time by rate of the links",
-    Source("link_utilization"),
-    _NO_SIMULATED_STEPS,
-    reference="gao, fig. 4.7",
-)
+@chapter.section("simulated", "Step time by rate of the links", Source("link_utilization"), reference="gao, fig. 4.7")
 def simulated(section: Section, frame: pl.DataFrame) -> None:
     rows = section.need(frame.filter(pl.col("source").is_in(["simulation", "ns3"])), _NO_SIMULATED_STEPS)
     section.headline = (
