@@ -98,8 +98,8 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A choice of runs. zoom: as of contents.make()."""
+class Selection:
+    """Selected runs. zoom: as of contents.make()."""
 
     runs: tuple[str, ...] = ()
     zoom: tuple[float, float] | None = None
@@ -109,7 +109,7 @@ class Asked:
 class Made:
     """What was made of a choice of runs: their contents in the dataset's connection, or an error."""
 
-    asked: Asked
+    selection: Selection
     dataset: Dataset = field(repr=False)  # which would read files
     connection: duckdb.DuckDBPyConnection = field(repr=False)
     contents: contents.Contents | None = None
@@ -132,29 +132,29 @@ class Choice:
         self._where, self._told, self._thread, self._limit_s = where, told, thread, limit_s
         self._lock = threading.Lock()
         self._limit: Limit | None = None
-        self._asked = Asked()
+        self._selection = Selection()
 
-    def choose(self, asked: Asked) -> None:
+    def choose(self, selection: Selection) -> None:
         """End what is made of other runs, and begin with these, if any; of the same ones, go on."""
-        if asked == self._asked:
+        if selection == self._selection:
             return
-        self._asked = asked
+        self._selection = selection
         with self._lock:
             if self._limit:
                 self._limit.end("other runs were chosen")
             self._limit = None
-        if asked.runs:
-            dataset = _opened(self._where, asked.runs)
+        if selection.runs:
+            dataset = _opened(self._where, selection.runs)
             self._limit = limit = Limit(dataset.provide(""), self._limit_s)
-            self._thread(target=self._make, args=[asked, dataset, limit], daemon=True).start()
+            self._thread(target=self._make, args=[selection, dataset, limit], daemon=True).start()
 
-    def _make(self, asked: Asked, dataset: Dataset, limit: Limit) -> None:
+    def _make(self, selection: Selection, dataset: Dataset, limit: Limit) -> None:
         try:
             with limit as connection:
-                made = Made(asked, dataset, connection, contents.make(dataset, asked.zoom))
+                made = Made(selection, dataset, connection, contents.make(dataset, selection.zoom))
         except Exception as error:  # whatever it is, the page waits
             dataset.close()
-            made = Made(asked, dataset, connection, error=limit.said(error))
+            made = Made(selection, dataset, connection, error=limit.said(error))
         with self._lock:
             if limit is self._limit:
                 self._told(made)

@@ -25,7 +25,7 @@ def _():
 
     from ddnn_traces.explore import DATASET, RUNS, state
     from ddnn_traces.explore import contents as page
-    from ddnn_traces.explore.answers import Answers, Asked, Choice
+    from ddnn_traces.explore.answers import Answers, Choice, Selection
     from ddnn_traces.query.bounded import Limit
     from ddnn_traces.query.dataset import Dataset
     from ddnn_traces.report import explorer
@@ -34,15 +34,15 @@ def _():
     where = os.environ[DATASET]
     with Dataset(where, json.loads(os.environ.get(RUNS, "[]")) or None, read_only=True) as every:
         known, name = explorer.settings(every), printable(every.name)
-    return Answers, Asked, Choice, Limit, MosaicWidget, html, known, mo, name, page, state, where
+    return Answers, Choice, Limit, MosaicWidget, Selection, html, known, mo, name, page, state, where
 
 
 @app.cell
 def _(html, known, mo, name, state):
     address = state.Address(mo.query_params(), known)
-    start = address.keep_runs(address.state().asked.runs)
+    start = address.keep_runs(address.state().selection.runs)
     facets, set_facets = mo.state(start.facets)
-    zoom, set_zoom = mo.state(start.asked.zoom)
+    zoom, set_zoom = mo.state(start.selection.zoom)
     mo.Html(f'<h1 style="font-size: 1.5rem">{html.escape(name)}</h1>')
     return address, facets, set_facets, set_zoom, start, zoom
 
@@ -66,7 +66,7 @@ def _(address, facets, known, mo, set_facets, state):
 
 @app.cell
 def _(address, facets, known, mo, state):
-    _chosen = address.state().asked.runs
+    _chosen = address.state().selection.runs
     _options = state.fitting(known, facets(), _chosen)
     runs = mo.ui.multiselect(
         _options,
@@ -89,9 +89,9 @@ def _(address, facets, known, mo, state):
 
 
 @app.cell
-def _(Asked, runs, zoom):
-    asked = Asked(tuple(runs.value), zoom())
-    return (asked,)
+def _(Selection, runs, zoom):
+    selection = Selection(tuple(runs.value), zoom())
+    return (selection,)
 
 
 @app.cell
@@ -113,16 +113,16 @@ def _(Choice, mo, where):
 
 
 @app.cell
-def _(asked, choice):
-    choice.choose(asked)
+def _(choice, selection):
+    choice.choose(selection)
     return
 
 
 @app.cell
-def _(asked, made, mo):
-    if not asked.runs:
+def _(made, mo, selection):
+    if not selection.runs:
         said = mo.callout("Choose a run.", kind="info")
-    elif made() is None or made().asked != asked:
+    elif made() is None or made().selection != selection:
         said = mo.callout("The tables of these runs are being made. Another choice ends that.", kind="neutral")
     elif made().error:
         said = mo.callout(made().error, kind="danger")
@@ -147,7 +147,7 @@ def _(answers, made, mo, page, start, widget):
 @app.cell
 def _(address, linked, mo, page, set_zoom, zoom):
     def _to(span):
-        set_zoom(address.keep_zoom(span).asked.zoom)
+        set_zoom(address.keep_zoom(span).selection.zoom)
 
     def _in(_):
         if span := page.brushed(linked.value.get("params", {}).get(page.TIME)):

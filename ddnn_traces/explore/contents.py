@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddnn_traces.query.bounded import BOUNDS
-from ddnn_traces.report.explorer import WORKERS
+from ddnn_traces.report.explorer import TIMED_COLLECTIVES, WORKERS
 
 if TYPE_CHECKING:
     import duckdb
@@ -80,28 +80,14 @@ SELECT run_id AS run, worker, step, (start_ns - zero_ns) / 1e9 AS since_start_s,
 FROM logged
 WHERE until_s > {begin_s} AND since_start_s < {end_s};
 CREATE TABLE explored_collectives AS
-WITH times AS MATERIALIZED (
-    SELECT *
-    FROM collective_times
-), kinds AS MATERIALIZED (
-    SELECT DISTINCT run_id, job, "position", kind
-    FROM collectives
-), groups AS MATERIALIZED (
-    SELECT run_id, job, communicator, len(string_split(hosts, ',')) AS hosts
-    FROM communicators
-), named AS MATERIALIZED (
+WITH timed AS MATERIALIZED ({collectives}), named AS MATERIALIZED (
     SELECT run_id, host_ip AS last_host, host
     FROM host_names
 )
-SELECT run_id AS run, format('job {{}} group {{}} ({{}} hosts)', job, communicator, hosts)
-              || CASE WHEN {runs} = 1 THEN '' ELSE ' of ' || run_id END AS track,
-       step, "position", kind, (t.start_ns - first_ns) / 1e9 AS since_start_s, (t.end_ns - first_ns) / 1e9 AS until_s,
-       floor(since_start_s * 1e3 / {window_ms}) * {window_ms} / 1e3 AS window_s,
+SELECT run_id AS run, track || CASE WHEN {runs} = 1 THEN '' ELSE ' of ' || run_id END AS track, step, "position", kind,
+       since_start_s, until_s, floor(since_start_s * 1e3 / {window_ms}) * {window_ms} / 1e3 AS window_s,
        window_s + {window_ms} / 1e3 AS window_end_s, duration_ms, payload_bytes, coalesce(host, last_host) AS last_host
-FROM times AS t
-JOIN kinds USING (run_id, job, "position")
-JOIN groups USING (run_id, job, communicator)
-JOIN run_spans USING (run_id)
+FROM timed
 LEFT JOIN named USING (run_id, last_host)
 WHERE until_s > {begin_s} AND since_start_s < {end_s}
 LIMIT CASE WHEN {runs} > {most} THEN 0 END;
@@ -138,7 +124,7 @@ def make(dataset: Dataset, zoom: tuple[float, float] | None = None) -> Contents:
     begin_s, end_s = zoom or (-math.inf, math.inf)
     runs = tuple(dataset.run_ids)
     values = {"runs": len(runs), "most": MOST_WITH_COLLECTIVES, "workers": WORKERS}
-    values |= {"begin_s": f"'{begin_s!r}'::DOUBLE", "end_s": f"'{end_s!r}'::DOUBLE"}
+    values |= {"collectives": TIMED_COLLECTIVES, "begin_s": f"'{begin_s!r}'::DOUBLE", "end_s": f"'{end_s!r}'::DOUBLE"}
     # all queries that these tables need, and no others: to define all of them takes seconds
     connection = dataset.provide(_TABLES.format(window_ms="1.0", **values))
     connection.execute(BOUNDS)

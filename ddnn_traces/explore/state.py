@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from ddnn_traces.explore.answers import Asked
+from ddnn_traces.explore.answers import Selection
 from ddnn_traces.report.explorer import FACETS
 
 #: Of the runs in an address; servers of WebSockets take 8 kB of it in all.
@@ -22,7 +22,7 @@ _MOST_LETTERS = 4000
 class State:
     """The page's state. facets: the chosen value of each setting that has one. is_narrow: charts for a phone."""
 
-    asked: Asked
+    selection: Selection
     facets: Mapping[str, str] = field(default_factory=dict)
     is_narrow: bool = False
 
@@ -71,9 +71,9 @@ def read(address: Mapping[str, str | Sequence[str]], known: Sequence[Mapping[str
     facets = {name: values[0] for name in FACETS if (values := _listed(address, name))}
     there = [str(run["run_id"]) for run in known]
     places = {place: run for run, *both in zip(there, there, range(len(there)), strict=True) for place in both}
-    asked = dict.fromkeys(places[run] for run in _runs(address) if run in places)
-    runs = tuple(asked) or tuple(fitting(known, facets)[:1])
-    return State(Asked(runs, _zoom(address)), facets, bool(_listed(address, "narrow")))
+    chosen = dict.fromkeys(places[run] for run in _runs(address) if run in places)
+    runs = tuple(chosen) or tuple(fitting(known, facets)[:1])
+    return State(Selection(runs, _zoom(address)), facets, bool(_listed(address, "narrow")))
 
 
 def _runs(address: Mapping[str, str | Sequence[str]]) -> list[str | int]:

@@ -43,6 +43,16 @@ WORKERS = """
     GROUP BY ALL
 """
 
+#: Times of collectives since each run's first packet; track: their group of hosts.
+TIMED_COLLECTIVES = """
+    SELECT t.*, kind, format('job {} group {} ({} hosts)', job, communicator, len(string_split(hosts, ','))) AS track,
+           (t.start_ns - first_ns) / 1e9 AS since_start_s, (t.end_ns - first_ns) / 1e9 AS until_s
+    FROM collective_times AS t
+    JOIN (SELECT DISTINCT run_id, job, "position", kind FROM collectives) USING (run_id, job, "position")
+    JOIN (SELECT run_id, job, communicator, hosts FROM communicators) USING (run_id, job, communicator)
+    JOIN run_spans USING (run_id)
+"""
+
 _WINDOWS = """
 WITH spans AS (
     SELECT run_id, first_ns, greatest(1, ceil((last_ns - first_ns) / $windows / base_ns))::BIGINT * base_ns AS width_ns
@@ -82,24 +92,14 @@ LEFT JOIN named USING (run_id, worker)
 WHERE step % every = 0
 ORDER BY run_id, step, worker
 """
-_COLLECTIVES = """
-WITH kinds AS (
-    SELECT DISTINCT run_id, job, "position", kind
-    FROM collectives
-), sizes AS (
-    SELECT run_id, job, communicator, len(string_split(hosts, ',')) AS hosts
-    FROM communicators
-), numbered AS (
+_COLLECTIVES = f"""
+WITH numbered AS (
     SELECT *, ceil(count(*) OVER (PARTITION BY run_id) / $most)::BIGINT AS every
-    FROM collective_times
+    FROM ({TIMED_COLLECTIVES})
 )
-SELECT run_id, every, format('job {} group {} ({} hosts)', job, communicator, hosts) AS track, step, "position", kind,
-       round((start_ns - first_ns) / 1e9, 6) AS since_s, round((numbered.end_ns - first_ns) / 1e9, 6) AS until_s,
+SELECT run_id, every, track, step, "position", kind, round(since_start_s, 6) AS since_s, round(until_s, 6) AS until_s,
        payload_bytes
 FROM numbered
-JOIN kinds USING (run_id, job, "position")
-JOIN sizes USING (run_id, job, communicator)
-JOIN run_spans USING (run_id)
 WHERE step % every = 0
 ORDER BY run_id, since_s, job, communicator, step, "position"
 """

@@ -120,8 +120,8 @@ def test_the_next_choice_ends_tables_that_are_made(endless: Path) -> None:
         return threads[-1]
 
     choice = Choice(endless, told.put, thread)
-    choice.choose(answers.Asked((ENDLESS_RUN,)))
-    choice.choose(answers.Asked((SHORT_RUN,)))
+    choice.choose(answers.Selection((ENDLESS_RUN,)))
+    choice.choose(answers.Selection((SHORT_RUN,)))
     for each in threads:
         each.join()
     made = told.get()
@@ -134,9 +134,9 @@ def test_the_next_choice_ends_tables_that_are_made(endless: Path) -> None:
 
 def test_tables_that_are_made_have_a_limit_of_time(endless: Path) -> None:
     told: queue.Queue[Made] = queue.Queue()
-    Choice(endless, told.put, limit_s=0.1).choose(answers.Asked((ENDLESS_RUN,)))
+    Choice(endless, told.put, limit_s=0.1).choose(answers.Selection((ENDLESS_RUN,)))
     made = told.get()
-    assert (made.asked.runs, made.contents, made.error) == ((ENDLESS_RUN,), None, "ended: it took 0.1 s")
+    assert (made.selection.runs, made.contents, made.error) == ((ENDLESS_RUN,), None, "ended: it took 0.1 s")
 
 
 @pytest.mark.parametrize("run", [ENDLESS_RUN, "nosuch"])

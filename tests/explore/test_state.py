@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddnn_traces.explore import state
-from ddnn_traces.explore.answers import Asked
+from ddnn_traces.explore.answers import Selection
 
 KNOWN = [
     {"run_id": "a", "framework": "torch", "backend": "gloo", "model": "mlp1", "topology": "ring", "hosts": 2},
@@ -28,23 +28,23 @@ class Parameters(dict[str, str]):
 
 
 @pytest.mark.parametrize(
-    ("address", "asked"),
+    ("address", "selection"),
     [
-        ({}, Asked(("a",))),
-        ({"run": "b"}, Asked(("b",))),
-        ({"runs": '["c", "a", "c", "gone"]', "run": "b"}, Asked(("c", "a"))),
-        ({"runs": "[1"}, Asked(("a",))),
-        ({"runs": "[2,0,9,-1,{}]"}, Asked(("c", "a"))),
-        ({"runs": "[]", "topology": "tree"}, Asked(("b",))),
-        ({"topology": "mesh"}, Asked()),
-        ({"run": "b", "from": "1.5", "to": "2"}, Asked(("b",), (1.5, 2.0))),
-        ({"run": "b", "from": "2", "to": "1"}, Asked(("b",))),
-        ({"run": "b", "from": "nan", "to": "inf"}, Asked(("b",))),
-        ({"run": "b", "from": "x", "to": "1"}, Asked(("b",))),
+        ({}, Selection(("a",))),
+        ({"run": "b"}, Selection(("b",))),
+        ({"runs": '["c", "a", "c", "gone"]', "run": "b"}, Selection(("c", "a"))),
+        ({"runs": "[1"}, Selection(("a",))),
+        ({"runs": "[2,0,9,-1,{}]"}, Selection(("c", "a"))),
+        ({"runs": "[]", "topology": "tree"}, Selection(("b",))),
+        ({"topology": "mesh"}, Selection()),
+        ({"run": "b", "from": "1.5", "to": "2"}, Selection(("b",), (1.5, 2.0))),
+        ({"run": "b", "from": "2", "to": "1"}, Selection(("b",))),
+        ({"run": "b", "from": "nan", "to": "inf"}, Selection(("b",))),
+        ({"run": "b", "from": "x", "to": "1"}, Selection(("b",))),
     ],
 )
-def test_an_address_is_read(address: dict[str, str], asked: Asked) -> None:
-    assert state.read(address, KNOWN).asked == asked
+def test_an_address_is_read(address: dict[str, str], selection: Selection) -> None:
+    assert state.read(address, KNOWN).selection == selection
 
 
 def test_values_are_counted_among_what_the_other_settings_leave() -> None:
@@ -59,8 +59,8 @@ def test_values_are_counted_among_what_the_other_settings_leave() -> None:
 def test_what_is_kept_is_read_again() -> None:
     parameters = Parameters(run="b", narrow="1")
     address = state.Address(parameters, KNOWN)
-    assert address.keep_runs(["b", "c"]).asked == Asked(("b", "c"))
-    assert address.keep_zoom((0.25, 1 / 3)).asked == Asked(("b", "c"), (0.25, 0.333333333))
+    assert address.keep_runs(["b", "c"]).selection == Selection(("b", "c"))
+    assert address.keep_zoom((0.25, 1 / 3)).selection == Selection(("b", "c"), (0.25, 0.333333333))
     assert address.keep(topology="tree").facets == {"topology": "tree"}
     assert parameters.keys() == {"runs", "from", "to", "topology", "narrow"}
     again = state.Address(Parameters(parameters), KNOWN).state()
@@ -68,5 +68,5 @@ def test_what_is_kept_is_read_again() -> None:
     many = [{**KNOWN[0], "run_id": f"run of a long name {number}"} for number in range(300)]
     address_of_many = state.Address(long := Parameters(), many)
     names = [run["run_id"] for run in many[50:]]
-    assert address_of_many.keep_runs(names).asked == Asked(tuple(names)) and len(long["runs"]) < 1000
-    assert address.keep_zoom(None).asked.zoom is None and address.keep(topology=None).facets == {}
+    assert address_of_many.keep_runs(names).selection == Selection(tuple(names)) and len(long["runs"]) < 1000
+    assert address.keep_zoom(None).selection.zoom is None and address.keep(topology=None).facets == {}
