@@ -19,7 +19,7 @@ from scipy import stats
 from tools import RunCommand
 
 from ddnn_traces.errors import DdnnTracesError, PredictionError, RegressionError, UsageError
-from ddnn_traces.regression import documents, fit
+from ddnn_traces.regression import documents, fit, fit_at_job
 from ddnn_traces.regression import predict as predict_module
 from ddnn_traces.regression.predict import predict
 from ddnn_traces.regression.results import Job, Predicted, Prediction
@@ -75,7 +75,7 @@ def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def one_scatter(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scatter of all, as where no term's levels differ in it."""
-    monkeypatch.setattr(predict_module, "_DIFFERS", 0.0)
+    monkeypatch.setattr(fit_at_job, "_DIFFERS", 0.0)
 
 
 def predicted(
