@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
-from tools import Once, run_here
+from tools import Once, run_here, script
 
 from ddnn_traces.testbed import matrix
 
 ROOT = Path(__file__).parents[1]
 
 
-def load_examples() -> ModuleType:
-    """docs/examples.py, which is no module of the package."""
-    spec = importlib.util.spec_from_file_location("docs_examples", ROOT / "docs" / "examples.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # for its dataclass
-    spec.loader.exec_module(module)
-    return module
-
-
-examples = load_examples()
+examples = script("docs/examples.py")
 examples.run_here = run_here
 #: The examples of each page.
 BLOCKS = {page: list(examples.blocks(examples.page_text(page))) for page in examples.PAGES}

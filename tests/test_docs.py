@@ -1,6 +1,5 @@
 """The docs say what the program does: generated pages are current, commands in the docs exist."""
 
-import importlib.util
 import re
 import struct
 from itertools import pairwise
@@ -9,6 +8,7 @@ from pathlib import Path
 import click
 import pytest
 from markdown_it import MarkdownIt
+from tools import script
 
 import ddnn_traces
 from ddnn_traces.cli import cli
@@ -22,6 +22,7 @@ from ddnn_traces.traffic.simulator import specification
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+GENERATE = script("docs/generate.py")
 GENERATED = ["tables.md", "queries.md", "charts.md", "cli.md", "api.md"]  # and those of queries/
 HAND_WRITTEN = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "data/README.md")),
@@ -29,15 +30,8 @@ HAND_WRITTEN = [
 ]
 
 
-def generator(name="generate"):
-    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_each_locked_package_has_a_licence():
-    licences = generator("licences")
+    licences = script("docs/licences.py")
     rows = re.findall(r"^\| (\S+) (\S+) \| [^|]+ \| \S", (DOCS / "licences.md").read_text(), re.M)
     assert dict(rows) == {name: version for lock in licences.LOCKS for name, version in licences.locked(lock).items()}
 
@@ -52,11 +46,11 @@ def test_locks_have_hashes_and_name_no_registry(lock):
 
 @pytest.mark.parametrize("page", [*GENERATED, *sorted(f"queries/{path.name}" for path in DOCS.glob("queries/*"))])
 def test_generated_pages_are_current(page):
-    assert (DOCS / page).read_text(encoding="utf-8") == generator().PAGES[page](), "run `make docs`"
+    assert (DOCS / page).read_text(encoding="utf-8") == GENERATE.PAGES[page](), "run `make docs`"
 
 
 def test_every_query_has_a_subject_and_a_place():
-    assert {*generator().PAGES} == {*GENERATED, *(f"queries/{path.name}" for path in DOCS.glob("queries/*"))}
+    assert {*GENERATE.PAGES} == {*GENERATED, *(f"queries/{path.name}" for path in DOCS.glob("queries/*"))}
     assert {query.subject for query in catalogue().values()} == {*SUBJECTS}
     for query in catalogue().values():
         assert f"\n## {query.name}\n" in (DOCS / "queries" / f"{query.subject}.md").read_text(encoding="utf-8")
@@ -66,7 +60,7 @@ def test_the_python_interface_is_documented():
     page = (DOCS / "api.md").read_text(encoding="utf-8")
     headings = re.findall(r"^###? (\S+)$", page, re.M)
     assert {f"ddnn_traces.{name}" for name in ddnn_traces.__all__} <= set(headings)
-    for module in generator().MODULES:
+    for module in GENERATE.MODULES:
         assert {f"{module}.{name}" for name in getattr(ddnn_traces, module).__all__} <= set(headings)
     assert all(f"\n| {name} | " in page for name in ddnn_traces.charts.__all__)
     for name in ("query", "sql", "plot", "close", "row_counts"):

@@ -15,7 +15,7 @@ import pytest
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
-from tools import load_execute, mostly_nightly
+from tools import mostly_nightly, script
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.store import samples
@@ -33,7 +33,7 @@ def collected() -> Iterator[None]:
     gc.collect()
 
 
-execute = load_execute()
+execute = script("notebooks/execute.py")
 
 
 def shown(notebook: NotebookNode) -> dict[str, list[object]]:

@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from tools import load_execute, mostly_nightly
+from tools import mostly_nightly, script
 
 import ddnn_traces
 from ddnn_traces.store import samples, schema
@@ -163,7 +163,7 @@ def test_the_notebooks_of_an_installed_wheel_run(name: str, site: Path, tmp_path
     environment = {**os.environ, "PYTHONPATH": str(site)}
     done = subprocess.run(program, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
     assert f"written/{name}.ipynb" in done.stdout.splitlines()
-    shown = load_execute().execute(tmp_path / "written" / f"{name}.ipynb", site)
+    shown = script("notebooks/execute.py").execute(tmp_path / "written" / f"{name}.ipynb", site)
     assert all(cell.execution_count for cell in shown.cells if cell.cell_type == "code")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import html
 import importlib.util
@@ -138,14 +139,18 @@ def probe(
     return answer
 
 
-def load_execute() -> ModuleType:
-    """notebooks/execute.py, which is no module of the package."""
-    path = Path(__file__).parents[1] / "notebooks" / "execute.py"
-    spec = importlib.util.spec_from_file_location("execute_notebooks", path)
+@functools.cache
+def script(path: str) -> ModuleType:
+    """A program of the repository, as docs/examples.py, as a module."""
+    file = Path(__file__).parents[1] / path
+    spec = importlib.util.spec_from_file_location(path.removesuffix(".py").replace("/", "_"), file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.modules[spec.name] = module  # which dataclasses look up
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(file.parent)  # as where it is run
+        spec.loader.exec_module(module)
     return module
 
 

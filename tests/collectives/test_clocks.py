@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import lzma
-import struct
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tools import script
 
 import ddnn_traces
 from ddnn_traces.collectives.clocks import Way, offsets
@@ -54,18 +53,6 @@ def test_groups_without_a_way_between_them_are_not_corrected() -> None:
     assert offsets([way(src, dst, [0, 9, 0, 9, 0], 0.1) for src, dst in [(0, 1), (1, 0), (2, 3), (3, 2)]]) == {}
 
 
-def moved(capture: Path, to: Path, ns: int) -> None:
-    """A copy of a capture (pcap, little endian) by a clock that is ahead."""
-    content = bytearray(lzma.decompress(capture.read_bytes()))
-    unit, at = (1 if content[:4] == b"\x4d\x3c\xb2\xa1" else 1000), 24
-    while at < len(content):
-        seconds, fraction, captured = struct.unpack_from("<3I", content, at)
-        time = seconds * 10**9 + fraction * unit + ns
-        struct.pack_into("<2I", content, at, time // 10**9, time % 10**9 // unit)
-        at += 16 + captured
-    to.write_bytes(content)
-
-
 def kinds(dataset: Dataset) -> Counter[tuple[str, str]]:
     return Counter(dataset.query("collectives").select("kind", "hosts").rows())
 
@@ -77,7 +64,8 @@ def test_captures_of_clocks_that_differ_have_the_same_collectives(run: str, tmp_
     for name in ("right", "off"):
         (tmp_path / name).mkdir()
         for number, capture in enumerate(sorted((CAPTURES / run).glob("*.pcap.xz"))):
-            moved(capture, tmp_path / name / capture.stem, [0, 7, -5, 3][number] * MS * (name == "off"))
+            ahead = [0, 7, -5, 3][number] * MS * (name == "off")
+            (tmp_path / name / capture.stem).write_bytes(script("benchmarks/moved_clocks.py").moved(capture, ahead))
     with (
         ddnn_traces.ingest(tmp_path / "right", tmp_path / "right-dataset") as right,
         ddnn_traces.ingest(tmp_path / "off", tmp_path / "off-dataset") as off,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 from scipy import stats
+from tools import script
 
 from ddnn_traces.errors import NoDataError, QueryError
 from ddnn_traces.query import sweep_queries
@@ -276,10 +276,7 @@ def test_a_wrong_name_and_a_missing_table_are_one_line(folder: Path, tmp_path: P
 def test_the_page_shows_what_the_kept_tables_give() -> None:
     """docs/sharing.md against data/sharing; both are written by docs/sharing.py."""
     root = Path(__file__).parents[2]
-    spec = importlib.util.spec_from_file_location("docs_sharing", root / "docs" / "sharing.py")
-    assert spec and spec.loader
-    page = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(page)
+    page = script("docs/sharing.py")
     shown = (root / "docs" / "sharing.md").read_text(encoding="utf-8").splitlines()
     campaign, statements, options = page.tables(page.DATA)
     assert (len(campaign), len(statements), len(options)) == (16, 9, 32)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import os
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import duckdb
 import pandas as pd
 import polars as pl
 import pytest
+from tools import script
 
 import ddnn_traces
 from ddnn_traces.release import claims
@@ -29,12 +29,7 @@ SPLITS = tomllib.loads((DATA / "dataset_splits.toml").read_text())
 @pytest.fixture(scope="module")
 def findings() -> Any:
     """docs/our_findings.py."""
-    spec = importlib.util.spec_from_file_location("our_findings", REPOSITORY / "docs" / "our_findings.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["our_findings"] = module  # which dataclasses look up
-    spec.loader.exec_module(module)
-    return module
+    return script("docs/our_findings.py")
 
 
 @pytest.fixture(scope="module")

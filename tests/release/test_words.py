@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import polars as pl
 import pytest
 from publishing import ABOUT
+from tools import script
 
 import ddnn_traces
 from ddnn_traces.errors import LeakError
@@ -20,19 +18,7 @@ from ddnn_traces.release.anonymise import words
 from ddnn_traces.store import schema
 
 ROOT = Path(__file__).parents[2]
-
-
-def _benchmark() -> ModuleType:
-    path = ROOT / "benchmarks" / "planted_secrets.py"
-    spec = importlib.util.spec_from_file_location("planted_secrets", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look for it
-    spec.loader.exec_module(module)
-    return module
-
-
-PLANTED = _benchmark()
+PLANTED = script("benchmarks/planted_secrets.py")
 
 KNOWN = (
     "torchp2p-mlp1-sgd-32-gloo-loss_1-ps-n1-1ms-cubic-r1", "resnet-50", "ResNet50", "llama-3.1-8b-instruct", "vit_b_16",

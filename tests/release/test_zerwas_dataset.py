@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tools import script
 
 import ddnn_traces
 from ddnn_traces.release.push.upload_contents import read
@@ -26,15 +25,7 @@ RUNS = (
 @pytest.fixture(scope="module")
 def fabricate() -> Callable[..., list[Path]]:
     """`fabricate` of tests/traces/zerwas_layout.py, which is a script."""
-    folder = ROOT / "tests" / "traces"
-    sys.path.insert(0, str(folder))
-    try:
-        spec = importlib.util.spec_from_file_location("zerwas_layout", folder / "zerwas_layout.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(folder))
+    module = script("tests/traces/zerwas_layout.py")
     names = {run: module.NAMES[run] for run in RUNS}
     return lambda captures, out, packed=False: module.fabricate(captures, out, packed, names)
 
