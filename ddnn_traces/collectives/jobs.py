@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from ddnn_traces.collectives.periods import Period, chain_of, periods
+from ddnn_traces.collectives.periods import Period, chain_of, periods, tolerance
 from ddnn_traces.collectives.streams import MS, SMALL, Array, Stream, distance, groups, hosts_of, without_control
 
 _SAME_TIME = 1.35  # factor between the step times of two flows: medians of loaded hosts
@@ -19,6 +19,7 @@ _AS_CLEAR = 0.5  # of the best score of these flows
 _MOST_JITTER = 0.15  # of a step, between the steps of two flows of one job: 0.01 to 0.1, of two jobs 0.28 and more
 _MANY_FLOWS, _LITTLE_JITTER = 200, 0.05
 _OF_A_PART, _OF_A_JOB = 0.8, 0.95  # share of steps: two jobs of near step times often send constant bytes, too
+_OF_ONE_SIZE = 0.7  # the same of flows that send as much in a step as the job's: a fault for some steps shifts them
 _CONSTANT = 0.6  # share of flows, and of steps, with constant bytes
 _MOST_STARTS = 200
 _SILENCE = 0.3 * MS
@@ -214,11 +215,17 @@ def _merged(jobs: list[Job]) -> list[Job]:
     jobs = sorted(jobs, key=len, reverse=True)
     for one, other in itertools.permutations(jobs, 2):
         near = len(one) >= len(other) and hosts_of(one) & hosts_of(other)
-        least = _OF_A_JOB if is_closed(other) else _OF_A_PART
+        least = _OF_A_JOB if is_closed(other) else _OF_ONE_SIZE if _is_one_size({**one, **other}) else _OF_A_PART
         if near and any(_constant(other, times, least) >= _CONSTANT for times in _boundaries(one)):
             rest = [job for job in jobs if job is not one and job is not other]
             return _merged([{**one, **other}, *rest])
     return jobs
+
+
+def _is_one_size(job: Job) -> bool:
+    """Whether all flows send the same bytes in a step, as on a ring, but for control messages."""
+    sizes = [period.size for period in job.values()]
+    return max(sizes) - min(sizes) <= tolerance(min(sizes))
 
 
 def is_closed(job: Job) -> bool:
@@ -269,14 +276,18 @@ def step_silences(job: Job) -> tuple[Array, Array, Array] | None:
     places, lengths = before[behind].astype(float), silence[behind - 1].astype(float)
     starts, ends = first[behind].astype(float), last[behind - 1].astype(float)
     found = [(number, starts[at], ends[at]) for at, number in _step_places(job, places, lengths, starts)]
-    hosts = len(hosts_of(job))
-    starters = _starters(job, *found[0][1:]) if hosts > 2 and found else hosts
+    if not found:
+        return None
+    longest, hosts = found[0], len(hosts_of(job))
     # a step starts when hosts have computed; behind a pause within a collective, most wait for the last host
-    if starters == 1 or (starters <= hosts // 2 and not _is_even(job, *found[0][:2])):
+    starters = _starters(job, *longest[1:]) if hosts > 2 else hosts
+    if hosts > 2 and (starters == 1 or not _is_even(job, *longest[:2])):
         least = min(hosts - 1, max(3, 2 * starters))  # inner hosts of a tree wait for others
-        better = (one for one in found if _is_even(job, *one[:2]) and _starters(job, *one[1:]) >= least)
-        return next(better, found[0])
-    return found[0] if found else None
+        for other in found:
+            often = starters <= hosts // 2 or len(other[0]) >= len(longest[0])
+            if often and _is_even(job, *other[:2]) and _starters(job, *other[1:]) >= least:
+                return other
+    return longest
 
 
 def _step_places(job: Job, places: Array, lengths: Array, starts: Array) -> list[tuple[Array, Array]]:

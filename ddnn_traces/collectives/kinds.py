@@ -95,13 +95,15 @@ def _whole_of_several(found: Sequence[Collective], steps: Steps, parts: dict[Str
 def _divided(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> Iterator[Phase]:
     """Phases; one in which hosts do not pause behind a ring that is a phase elsewhere, as this ring and the groups of
     hosts that exchange the rest."""
-    rings = {frozenset(phase.spans): phase for phase in found if len(phase.hosts) > 2 and _is_complete(phase)}
+    whole = [phase for phase in found if _is_complete(phase)]
+    rings = {frozenset(one.spans): one for one in whole if len(one.hosts) > 2 and shapes.is_ring(_one_of_each(one))}
     for phase in found:
         sizes = dict(zip(phase.edges, phase.volumes, strict=True))
         own = [
             ring.edges
             for ring in rings.values()
-            if ring.spans.keys() < phase.spans.keys()
+            if phase not in whole
+            and ring.spans.keys() < phase.spans.keys()
             and all(abs(sizes.get(edge, 0.0) - ring.bytes) <= _EQUAL * ring.bytes for edge in ring.edges)
         ]
         taken = {edge for edges in own for edge in edges}

@@ -316,6 +316,23 @@ def test_equal_layers_of_pytorch(name: str, gathered: int) -> None:
     assert largest == pytest.approx(4 * (784 * 784 + 784), rel=0.001)
 
 
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("late_host_of_experts", {"all_to_all": 4, "all_reduce": 1}),  # the others exchange theirs before
+        ("late_host_of_fsdp", {"all_gather": 6, "reduce_scatter": 3}),  # in 9 of 14 steps: flows go on at other bytes
+        ("late_host_of_a_ring", {"all_reduce": 1}),  # four of five hosts send behind the wait as behind the computation
+    ],
+)
+def test_a_late_host_of_real_training(name: str, kinds: dict[str, int]) -> None:
+    """Messages of three runs of the testbed, gloo with 5 or 6 hosts, one of which sleeps for 90 or 100 ms a step."""
+    [job] = tables.jobs_of(name, pq.read_table(Path(__file__).parent / f"{name}.parquet")).to_pylist()
+    assert Counter(one["kind"] for one in job["collectives"]) == kinds
+    assert {len(one["hosts"]) for one in job["collectives"]} == {
+        len({h for c in job["collectives"] for h in c["hosts"]})
+    }
+
+
 def test_of_two_orders_that_fit_the_one_with_even_backward_computations_counts() -> None:
     volumes, backward = [1e6, 1e6, 1e6, 1e6, 2e6, 2e6, 1e6], [8.0, 8.0, 8.0, 8.0, 16.0, 16.0, 16.0]
     found = roles_of(volumes, [5.0, *backward[1:]], is_whole=True)
