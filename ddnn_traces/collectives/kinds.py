@@ -187,8 +187,8 @@ def _with_rest(
 
 
 def _neighbours(place: int, phases: Sequence[Phase]) -> Iterator[list[int]]:
-    """What may complete a phase: those of its hosts up to a complete one, before or behind it, few first; of both;
-    and those nearby of other flows between its hosts."""
+    """What may complete a phase: those of its hosts up to a complete one, before it, behind it, of both sides, few
+    first; and those nearby of other flows between its hosts."""
     phase = phases[place]
     before, behind = (
         [other for other in others if phases[other].hosts & phase.hosts]
@@ -203,8 +203,8 @@ def _neighbours(place: int, phases: Sequence[Phase]) -> Iterator[list[int]]:
         )
         for others in (before, behind)
     )
-    for count in range(1, max(len(back), len(after)) + 1):
-        yield from (side[:count] for side in (back, after) if count <= len(side))
+    for side in (back, after):
+        yield from (side[:count] for count in range(1, len(side) + 1))
     for earlier, later in itertools.product(range(1, _NEAR_PHASES), repeat=2):
         if earlier + later <= _NEAR_PHASES and earlier <= len(back) and later <= len(after):
             yield back[:earlier] + after[:later]
