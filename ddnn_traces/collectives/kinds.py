@@ -15,17 +15,15 @@ from functools import partial
 import numpy as np
 
 from ddnn_traces.collectives import shapes
+from ddnn_traces.collectives.completion import completed, divided, of_edges
 from ddnn_traces.collectives.jobs import Steps
-from ddnn_traces.collectives.phases import Parts, Pattern, Phase, Spans, measured, merge, part_in
+from ddnn_traces.collectives.phases import EQUAL, Parts, Phase, measured, part_in, pause
 from ddnn_traces.collectives.sharded import roles_of
 from ddnn_traces.collectives.streams import Array, Stream, by_hosts, groups, header_bytes, hosts_of, without_control
 from ddnn_traces.text import counted
 
-_EQUAL = 0.02  # of the bytes of two flows
-_UNEQUAL_BYTES = 350.0  # control messages
 _SOME_ROUNDS = 4  # so many messages are no single round between two pauses
 _SAME_LENGTH = 0.04  # of the messages of two phases
-_NEAR_PHASES = 5  # so far a fragment of a phase is looked for
 _MESSAGE = 0.003  # of a phase's bytes, between two messages of one length
 _EXACT = 5e-4  # of the bytes, for a sum of messages
 _FEW_PAIRS = 0.1  # of the sends of a step
@@ -55,9 +53,8 @@ def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]
     header = 2 * header_bytes(steps.first)  # of a message, and of the answer to it on the flow's other use
     of_rings: dict[frozenset[str], list[Phase]] = defaultdict(list)
     result: list[Collective] = []
-    found = sorted(_divided(found, steps, parts), key=lambda phase: phase.order)
-    for phase in _apart(_completed(found, steps, parts), steps, parts):
-        streams = _one_of_each(phase)
+    for phase in _apart(completed(divided(found, steps, parts), steps, parts), steps, parts):
+        streams = phase.streams
         if shapes.is_ring(streams):
             of_rings[phase.hosts].append(phase)
         elif len({s.hosts for s in streams}) == len(streams) and shapes.is_all_to_all(streams):
@@ -76,9 +73,9 @@ def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]
 
 def _at_once(phase: Phase, steps: Steps, parts: dict[Stream, Parts]) -> list[Collective]:
     """The trees or rings of an all-reduce over several channels; none where the phase is no such."""
-    if not _balanced(phase):
+    if not phase.is_balanced:
         return []
-    streams = _one_of_each(phase)
+    streams = phase.streams
     if trees := shapes.double_tree(streams, _times(phase, steps, parts)):
         return [_tree(phase, channel) for channel in range(len(trees))]
     return [_one_of_rings(phase, order, channel) for channel, order in enumerate(shapes.rings(streams) or [])]
@@ -92,35 +89,6 @@ def _whole_of_several(found: Sequence[Collective], steps: Steps, parts: dict[Str
     return _at_once(whole, steps, parts) if whole and whole.hosts == hosts_of(steps.size) else []
 
 
-def _divided(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> Iterator[Phase]:
-    """Phases; one in which hosts do not pause behind a ring that is a phase elsewhere, as this ring and the groups of
-    hosts that exchange the rest."""
-    whole = [phase for phase in found if _is_complete(phase)]
-    rings = {frozenset(one.spans): one for one in whole if len(one.hosts) > 2 and shapes.is_ring(_one_of_each(one))}
-    for phase in found:
-        sizes = dict(zip(phase.edges, phase.volumes, strict=True))
-        own = [
-            ring.edges
-            for ring in rings.values()
-            if phase not in whole
-            and ring.spans.keys() < phase.spans.keys()
-            and all(abs(sizes.get(edge, 0.0) - ring.bytes) <= _EQUAL * ring.bytes for edge in ring.edges)
-        ]
-        taken = {edge for edges in own for edge in edges}
-        rest = shapes.components([edge for edge in phase.edges if edge not in taken])
-        yield from _of_edges([*own, *rest], phase, steps, parts) if own else [phase]
-
-
-def _of_edges(
-    groups_of_edges: Sequence[Sequence[tuple[Stream, ...]]], phase: Phase, steps: Steps, parts: dict[Stream, Parts]
-) -> Iterator[Phase]:
-    """The parts of a phase that have these edges."""
-    for edges in groups_of_edges:
-        spans = {stream: phase.spans[stream] for edge in edges for stream in edge}
-        if (part := measured(spans, steps, parts)) is not None:
-            yield replace(part, little=phase.little)
-
-
 def _apart(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> Iterator[Phase]:
     """Phases; one of several rings with different volumes, of which one has more than two hosts, as these."""
     for phase in found:
@@ -131,7 +99,7 @@ def _apart(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> 
         groups_of_edges = [group for edges in classes for group in shapes.components(edges)] if len(classes) > 1 else []
         rings = [[edge[0] for edge in group] for group in groups_of_edges]
         if any(len(ring) > 2 for ring in rings) and all(shapes.is_ring(ring) for ring in rings):
-            yield from _of_edges(groups_of_edges, phase, steps, parts)
+            yield from of_edges(groups_of_edges, phase, steps, parts)
         else:
             yield phase
 
@@ -139,102 +107,7 @@ def _apart(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> 
 def _volume_classes(volumes: Sequence[float]) -> list[set[float]]:
     """Equal volumes together."""
     ordered = np.sort(volumes)
-    return [set(ordered[same].tolist()) for same in groups(np.log(ordered), _EQUAL)]
-
-
-def _one_of_each(phase: Pattern) -> list[Stream]:
-    """A flow of each edge: the pattern."""
-    return [edge[0] for edge in phase.edges]
-
-
-def _balanced(phase: Pattern) -> bool:
-    sizes = phase.volumes
-    return max(sizes) - min(sizes) <= max(_EQUAL * max(sizes), _UNEQUAL_BYTES)
-
-
-def _completed(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> list[Phase]:
-    """Phases; a part of a ring or of an all-to-all has taken what completes it from phases nearby: where hosts wait for
-    a late one, the collective has come so far on each flow."""
-    left = list(found)
-    place = 0
-    while place < len(left):
-        taken, left[place] = _with_rest(place, left, steps, parts)
-        for other in sorted(taken, reverse=True):
-            del left[other]
-            place -= other < place
-        place += 1
-    return left
-
-
-def _with_rest(
-    place: int, phases: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]
-) -> tuple[list[int], Phase]:
-    """A phase with the phases that complete it, and their places. Else a ring takes a phase of some of its flows."""
-    phase = phases[place]
-    if len(phase.hosts) < 3 or _is_complete(phase):
-        return [], phase
-    for others in _neighbours(place, phases):
-        several = [phase, *(phases[other] for other in others)]
-        whole = Pattern(_union(several))
-        # stages of a pipeline that send in a circle are no ring: they send the same bytes
-        if _is_complete(whole) and not (_balanced(phase) and shapes.is_ring(_one_of_each(whole))):
-            return others, _together(several, steps, parts)
-    if shapes.is_ring(_one_of_each(phase)):
-        for other in [*range(place + 1, place + 1 + _NEAR_PHASES), *range(place - 1, place - 1 - _NEAR_PHASES, -1)]:
-            if 0 <= other < len(phases) and phases[other].spans.keys() < phase.spans.keys():
-                return [other], _together([phase, phases[other]], steps, parts)
-    return [], phase
-
-
-def _neighbours(place: int, phases: Sequence[Phase]) -> Iterator[list[int]]:
-    """What may complete a phase: those of its hosts up to a complete one, before it, behind it, of both sides, few
-    first; and those nearby of other flows between its hosts."""
-    phase = phases[place]
-    before, behind = (
-        [other for other in others if phases[other].hosts & phase.hosts]
-        for others in (range(place - 1, -1, -1), range(place + 1, len(phases)))
-    )
-    # behind a slow link, each host of a ring goes on a round later than the one before
-    back, after = (
-        list(
-            itertools.takewhile(
-                lambda other: not _is_complete(phases[other]), others[: max(_NEAR_PHASES, len(phase.hosts))]
-            )
-        )
-        for others in (before, behind)
-    )
-    for side in (back, after):
-        yield from (side[:count] for count in range(1, len(side) + 1))
-    for earlier, later in itertools.product(range(1, _NEAR_PHASES), repeat=2):
-        if earlier + later <= _NEAR_PHASES and earlier <= len(back) and later <= len(after):
-            yield back[:earlier] + after[:later]
-    near = sorted(behind[:_NEAR_PHASES] + before[:_NEAR_PHASES], key=lambda other: abs(other - place))
-    near = [o for o in near if phases[o].hosts <= phase.hosts and phases[o].spans.keys().isdisjoint(phase.spans)]
-    yield from (near[:count] for count in range(1, len(near) + 1))
-
-
-def _is_complete(phase: Pattern) -> bool:
-    """Whether these are all transfers of a ring or of an all-to-all, with equal bytes."""
-    streams, size = _one_of_each(phase), len(phase.hosts)
-    is_all = size > 2 and len(streams) == len({stream.hosts for stream in streams}) == size * (size - 1)
-    return _balanced(phase) and (is_all or shapes.is_ring(streams))
-
-
-def _union(some: Sequence[Phase]) -> Spans:
-    """The bytes of parts of a collective."""
-    spans: Spans = {}
-    for phase in some:
-        merge(spans, phase.spans)
-    for phase in some:
-        merge(spans, {stream: span for stream, span in phase.little.items() if stream in spans})
-    return spans
-
-
-def _together(some: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> Phase:
-    """Parts of a collective as one phase."""
-    whole = measured(_union(some), steps, parts) or some[0]
-    idle = sum(_pause(one, other) for one, other in itertools.pairwise(sorted(some, key=lambda phase: phase.order)))
-    return replace(whole, waiting=max(0.0, idle))
+    return [set(ordered[same].tolist()) for same in groups(np.log(ordered), EQUAL)]
 
 
 def _times(phase: Phase, steps: Steps, parts: dict[Stream, Parts]) -> dict[Stream, float]:
@@ -319,7 +192,7 @@ def _shards(runs: Sequence[list[_Piece]], size: int, header: float) -> list[Coll
 def _pauses(parts: Sequence[Sequence[_Piece]]) -> list[float]:
     """Before each of a step's phases, ns; that before the first is behind the last of the step before."""
     pairs = zip([parts[-1], *parts[:-1]], parts, [1, *(0 for _ in parts[1:])], strict=True)
-    return [max(1.0, _pause(before[-1].phase, after[0].phase, steps)) for before, after, steps in pairs]
+    return [max(1.0, pause(before[-1].phase, after[0].phase, steps)) for before, after, steps in pairs]
 
 
 def _volume(pieces: Sequence[_Piece], header: float) -> float:
@@ -360,32 +233,26 @@ def _without_pause(phases: Sequence[Phase]) -> Iterator[list[_Piece]]:
     """Phases of two hosts of unequal bytes: a transfer that paused, where the pause is short beside the transfers."""
     run: list[Phase] = []
     for phase in phases:
-        if run and _pause(run[-1], phase) > 0.5 * max(_duration([run[-1]]), _duration([phase])):
+        if run and pause(run[-1], phase) > 0.5 * max(_duration([run[-1]]), _duration([phase])):
             yield [_Piece(one, 1) for one in run]
             run = []
         run.append(phase)
     yield [_Piece(one, 1) for one in run]
 
 
-def _pause(one: Phase, other: Phase, steps: int = 0) -> float:
-    """Between two phases, of which the other is so many steps later; ns."""
-    found = [other.start[step + steps] - end for step, end in one.end.items() if step + steps in other.start]
-    return float(np.median(found or [np.inf]))
-
-
 def _are_two(groups: Sequence[Sequence[_Piece]], size: int) -> bool:
     """Whether pauses in the middle of twice as many messages as an all-reduce has are longer than the longer half: then
     these are two each, and not one of gloo's, which divides a round in two messages."""
-    pause, last = 0.0, 0.0
+    between, last = 0.0, 0.0
     for group in groups:
         ends = np.cumsum([piece.messages for piece in group]).tolist()
         if ends[-1] != 4 * (size - 1) or 2 * (size - 1) not in ends:
             return False
         middle = ends.index(2 * (size - 1)) + 1
         halves = [[piece.phase for piece in some] for some in (group[:middle], group[middle:])]
-        pause += _pause(halves[0][-1], halves[1][0])
+        between += pause(halves[0][-1], halves[1][0])
         last += max(_duration(half) for half in halves)
-    return pause > last
+    return between > last
 
 
 def _duration(phases: Sequence[Phase]) -> float:
@@ -526,7 +393,7 @@ def _whole_step(found: Sequence[Collective], steps: Steps, header: float) -> Col
     size, pattern = len(hosts), [same[0] for same in flows.values()]
     once = float(np.median([_transfers(pair, calls[pair]) for pair in flows])) <= 1
     whole = partial(Collective, "all_reduce", phases=tuple(phases))
-    if max(volumes.values()) - min(volumes.values()) > _EQUAL * max(volumes.values()):
+    if max(volumes.values()) - min(volumes.values()) > EQUAL * max(volumes.values()):
         if not shapes.halves(volumes) or not _outside_in(volumes, calls):
             return None
         evidence = f"{size} hosts send half the bytes to the next partner, and back in reverse order"

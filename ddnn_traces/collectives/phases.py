@@ -27,6 +27,9 @@ _SAME_END = 60.0
 _LEAST_ENDS = 0.5  # share of the steps in which a message ends there
 _MOST_STEPS = 200  # for the template of a step; the times of all are taken
 
+EQUAL = 0.02  # of the bytes of two flows
+_UNEQUAL_BYTES = 350.0  # control messages
+
 #: Bytes of each flow, from and to, counted from the start of the step.
 Spans = dict[Stream, tuple[float, float]]
 
@@ -66,6 +69,16 @@ class Pattern:
         """Median over the edges."""
         return float(np.median(self.volumes))
 
+    @property
+    def streams(self) -> list[Stream]:
+        """A flow of each edge."""
+        return [edge[0] for edge in self.edges]
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether all edges carry the same bytes, but for control messages."""
+        return max(self.volumes) - min(self.volumes) <= max(EQUAL * max(self.volumes), _UNEQUAL_BYTES)
+
 
 @dataclass(frozen=True, eq=False)
 class Phase(Pattern):
@@ -93,6 +106,12 @@ class Parts:
     stop: Array
     first: Array
     last: Array
+
+
+def pause(one: Phase, other: Phase, steps: int = 0) -> float:
+    """Between two phases, of which the other is so many steps later, ns; inf where they share no step."""
+    found = [other.start[step + steps] - end for step, end in one.end.items() if step + steps in other.start]
+    return float(np.median(found or [np.inf]))
 
 
 def phases(steps: Steps, parts: dict[Stream, Parts]) -> list[Phase]:
