@@ -1,0 +1,128 @@
+"""Parts of a collective put together: where hosts wait for a slow host or link, phases end within it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ddnn_traces.collectives import shapes
+from ddnn_traces.collectives.jobs import Steps
+from ddnn_traces.collectives.phases import EQUAL, Parts, Pattern, Phase, Spans, measured, merge, pause
+from ddnn_traces.collectives.streams import Stream
+
+_NEAR_PHASES = 5  # so far a fragment of a phase is looked for
+
+
+def divided(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> list[Phase]:
+    """Phases in their order; one in which hosts do not pause behind a ring that is a phase elsewhere, as this ring and
+    the groups of hosts that exchange the rest."""
+    whole = [phase for phase in found if _is_complete(phase)]
+    rings = {frozenset(one.spans): one for one in whole if len(one.hosts) > 2 and shapes.is_ring(one.streams)}
+    result: list[Phase] = []
+    for phase in found:
+        sizes = dict(zip(phase.edges, phase.volumes, strict=True))
+        own = [
+            ring.edges
+            for ring in rings.values()
+            if phase not in whole
+            and ring.spans.keys() < phase.spans.keys()
+            and all(abs(sizes.get(edge, 0.0) - ring.bytes) <= EQUAL * ring.bytes for edge in ring.edges)
+        ]
+        taken = {edge for edges in own for edge in edges}
+        rest = shapes.components([edge for edge in phase.edges if edge not in taken])
+        result += of_edges([*own, *rest], phase, steps, parts) if own else [phase]
+    return sorted(result, key=lambda phase: phase.order)
+
+
+def of_edges(
+    groups_of_edges: Sequence[Sequence[tuple[Stream, ...]]], phase: Phase, steps: Steps, parts: dict[Stream, Parts]
+) -> Iterator[Phase]:
+    """The parts of a phase that have these edges."""
+    for edges in groups_of_edges:
+        spans = {stream: phase.spans[stream] for edge in edges for stream in edge}
+        if (part := measured(spans, steps, parts)) is not None:
+            yield replace(part, little=phase.little)
+
+
+def completed(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> list[Phase]:
+    """Phases; a part of a ring or of an all-to-all has taken what completes it from phases nearby: where hosts wait for
+    a late one, the collective has come so far on each flow."""
+    left = list(found)
+    place = 0
+    while place < len(left):
+        taken, left[place] = _with_rest(place, left, steps, parts)
+        for other in sorted(taken, reverse=True):
+            del left[other]
+            place -= other < place
+        place += 1
+    return left
+
+
+def _with_rest(
+    place: int, phases: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]
+) -> tuple[list[int], Phase]:
+    """A phase with the phases that complete it, and their places. Else a ring takes a phase of some of its flows."""
+    phase = phases[place]
+    if len(phase.hosts) < 3 or _is_complete(phase):
+        return [], phase
+    for others in _neighbours(place, phases):
+        several = [phase, *(phases[other] for other in others)]
+        whole = Pattern(_union(several))
+        # stages of a pipeline that send in a circle are no ring: they send the same bytes
+        if _is_complete(whole) and not (phase.is_balanced and shapes.is_ring(whole.streams)):
+            return others, _together(several, steps, parts)
+    if shapes.is_ring(phase.streams):
+        for other in [*range(place + 1, place + 1 + _NEAR_PHASES), *range(place - 1, place - 1 - _NEAR_PHASES, -1)]:
+            if 0 <= other < len(phases) and phases[other].spans.keys() < phase.spans.keys():
+                return [other], _together([phase, phases[other]], steps, parts)
+    return [], phase
+
+
+def _neighbours(place: int, phases: Sequence[Phase]) -> Iterator[list[int]]:
+    """What may complete a phase: those of its hosts up to a complete one, before it, behind it, of both sides, few
+    first; and those nearby of other flows between its hosts."""
+    phase = phases[place]
+    before, behind = (
+        [other for other in others if phases[other].hosts & phase.hosts]
+        for others in (range(place - 1, -1, -1), range(place + 1, len(phases)))
+    )
+    most = max(_NEAR_PHASES, len(phase.hosts))  # behind a slow link, each host of a ring goes on a round later
+    back, after = (
+        list(itertools.takewhile(lambda other: not _is_complete(phases[other]), others[:most]))
+        for others in (before, behind)
+    )
+    for side in (back, after):
+        yield from (side[:count] for count in range(1, len(side) + 1))
+    for earlier, later in itertools.product(range(1, _NEAR_PHASES), repeat=2):
+        if earlier + later <= _NEAR_PHASES and earlier <= len(back) and later <= len(after):
+            yield back[:earlier] + after[:later]
+    near = sorted(behind[:_NEAR_PHASES] + before[:_NEAR_PHASES], key=lambda other: abs(other - place))
+    near = [o for o in near if phases[o].hosts <= phase.hosts and phases[o].spans.keys().isdisjoint(phase.spans)]
+    yield from (near[:count] for count in range(1, len(near) + 1))
+
+
+def _is_complete(phase: Pattern) -> bool:
+    """Whether these are all transfers of a ring or of an all-to-all, with equal bytes."""
+    streams, size = phase.streams, len(phase.hosts)
+    is_all = size > 2 and len(streams) == len({stream.hosts for stream in streams}) == size * (size - 1)
+    return phase.is_balanced and (is_all or shapes.is_ring(streams))
+
+
+def _union(some: Sequence[Phase]) -> Spans:
+    """The bytes of parts of a collective."""
+    spans: Spans = {}
+    for phase in some:
+        merge(spans, phase.spans)
+    for phase in some:
+        merge(spans, {stream: span for stream, span in phase.little.items() if stream in spans})
+    return spans
+
+
+def _together(some: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> Phase:
+    """Parts of a collective as one phase."""
+    whole = measured(_union(some), steps, parts) or some[0]
+    idle = sum(pause(one, other) for one, other in itertools.pairwise(sorted(some, key=lambda phase: phase.order)))
+    return replace(whole, waiting=max(0.0, idle) if np.isfinite(idle) else 0.0)
