@@ -8,6 +8,7 @@
 -- column: shared_hosts hosts; hosts of more than one of them
 -- column: is_interrupted; whether a process or host was killed or restarted on purpose: a job that follows may be the same training
 -- column: problem; what to do about several jobs; null where there is one, and where is_interrupted explains them
+-- Jobs on hosts in common may be one asynchronous training, as a parameter server's workers, or the two directions of one exchange.
 -- Topology, totals, steps of the log and fits of a run are of all its jobs together.
 WITH members AS (
     SELECT run_id, host_ip, count(*) AS jobs
@@ -24,7 +25,9 @@ WITH members AS (
 )
 SELECT run_id, count(*) AS jobs, any_value(shared_hosts) AS shared_hosts, coalesce(any_value(is_interrupted), false) AS is_interrupted,
        CASE WHEN count(*) > 1 AND any_value(is_interrupted) IS NULL
-            THEN format('{} trainings are in its captures: topology, totals and steps are of all together. Put the captures of each into a '
+            THEN format(CASE WHEN any_value(shared_hosts) = 0 THEN '{} trainings are in its captures: '
+                             ELSE '{} jobs on hosts in common are in its captures, several trainings or one whose parts do not wait for each other: ' END
+                        || 'topology, totals and steps are of all together. Put the captures of each into a '
                         || 'folder of its own, or ingest each by its filter (query job_filters)', count(*))
        END AS problem
 FROM job_periods

@@ -99,7 +99,8 @@ def _neighbours(place: int, phases: Sequence[Phase]) -> Iterator[list[int]]:
     for earlier, later in itertools.product(range(1, _NEAR_PHASES), repeat=2):
         if earlier + later <= _NEAR_PHASES and earlier <= len(back) and later <= len(after):
             yield back[:earlier] + after[:later]
-    near = sorted(behind[:_NEAR_PHASES] + before[:_NEAR_PHASES], key=lambda other: abs(other - place))
+    # the others exchange theirs before those with the late host
+    near = sorted(before[:_NEAR_PHASES] + behind[:_NEAR_PHASES], key=lambda other: abs(other - place))
     near = [o for o in near if phases[o].hosts <= phase.hosts and phases[o].spans.keys().isdisjoint(phase.spans)]
     yield from (near[:count] for count in range(1, len(near) + 1))
 

@@ -334,16 +334,22 @@ def _recurring(
 
 
 def _is_even(job: Job, number: Array, start: Array) -> bool:
-    """Whether each flow has sent a whole number of steps where these steps start, counted from its first byte."""
+    """Whether each flow has sent a whole number of steps where these steps start, counted from its first byte, or each
+    will have at its last byte: what is sent to connect, or the capture of a part, makes one of them false."""
+    ahead: list[bool] = []
+    behind: list[bool] = []
+    parts: set[int] = set()
     for stream, period in job.items():
         sent = stream.position_at(start)
         step = float(np.median(np.diff(sent) / np.diff(number)))
-        if abs(step / period.size - 1) > _SAME_SIZE:
+        parts.add(max(1, round(period.size / step)) if step > 0 else 1)
+        if len(parts) > 1 or abs(max(parts) * step / period.size - 1) > _SAME_SIZE:
             return False
-        rest = float(np.median(sent - number * step)) % step
-        if min(rest, step - rest) > max(_SAME_PLACE, _SAME_SIZE * step):
-            return False
-    return True
+        rest = float(np.median(sent - number * step))
+        slack = max(_SAME_PLACE, _SAME_SIZE * step)
+        for places, place in ((ahead, rest - stream.start[0]), (behind, stream.end - rest)):
+            places.append(min(place % step, -place % step) <= slack)
+    return all(ahead) or all(behind)
 
 
 def _starters(job: Job, start: Array, idle: Array) -> int:

@@ -65,20 +65,20 @@ def _uncovered(section: Section, frame: pl.DataFrame) -> list[str]:
 
 
 def _several_jobs(section: Section) -> list[str]:
-    """A table of the runs whose captures hold several trainings; what the headline says of them."""
+    """A table of the runs whose captures hold several jobs; what the headline says of them."""
     source = Source("jobs_of_run")
     some = section.rows(source).drop_nulls("problem")
     if some.is_empty():
         return []
     caption = (
-        "Runs that hold several trainings; the query `jobs` has the hosts and the step time of each, `job_filters` "
+        "Runs that hold several jobs; the query `jobs` has the hosts and the step time of each, `job_filters` "
         "what separates them."
     )
-    columns = [texts("run", "run_id"), numbers("trainings", "jobs", count), texts("what to do", "problem")]
+    columns = [texts("run", "run_id"), numbers("jobs", "jobs", count), texts("what to do", "problem")]
     section.table(some, columns, caption, source)
     named = listed(some["run_id"].to_list(), _MOST_NAMES)
     return [
-        f"several trainings are in the captures of {counted(some.height, 'run')} ({named}): topology, totals and steps "
+        f"several jobs are in the captures of {counted(some.height, 'run')} ({named}): topology, totals and steps "
         "are of all together"
     ]
 
