@@ -85,8 +85,8 @@ class _Canvas:
             self.letters[row, column] = letter, colour
 
     def shade(self, colour: str, opacity: float) -> str:
-        """The letter of a filled cell: by opacity, of a scale by how dark it is, else another for each colour."""
-        if opacity < 1:
+        """The letter of a filled cell: of a scale by how dark it is, another for each colour, of one by opacity."""
+        if opacity < 1 and len(self.fills) == 1:
             return _SHADES[min(3, int((1 - opacity) * 4))]
         if colour.startswith("rgb("):  # names have hexadecimal colours, scales have these
             return _SHADES[min(3, int(_lightness(colour) * 4))]

@@ -321,11 +321,13 @@ def test_equal_layers_of_pytorch(name: str, gathered: int) -> None:
     [
         ("late_host_of_experts", {"all_to_all": 4, "all_reduce": 1}),  # the others exchange theirs before
         ("late_host_of_fsdp", {"all_gather": 6, "reduce_scatter": 3}),  # in 9 of 14 steps: flows go on at other bytes
+        ("late_host_two_steps_as_one", {"all_gather": 8, "reduce_scatter": 4}),  # two steps are the period of each flow
         ("late_host_of_a_ring", {"all_reduce": 1}),  # four of five hosts send behind the wait as behind the computation
     ],
 )
 def test_a_late_host_of_real_training(name: str, kinds: dict[str, int]) -> None:
-    """Messages of three runs of the testbed, gloo with 5 or 6 hosts, one of which sleeps for 90 or 100 ms a step."""
+    """Messages of gloo with 4 to 6 hosts, one of which sleeps for 60 to 100 ms a step: three runs of the testbed, and
+    fully_shard in network namespaces."""
     [job] = tables.jobs_of(name, pq.read_table(Path(__file__).parent / f"{name}.parquet")).to_pylist()
     assert Counter(one["kind"] for one in job["collectives"]) == kinds
     assert {len(one["hosts"]) for one in job["collectives"]} == {

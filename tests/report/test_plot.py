@@ -124,6 +124,16 @@ def test_bars_are_as_long_as_their_numbers() -> None:
     assert long > 40 and short == pytest.approx(long / 2, abs=1)
 
 
+def test_without_colours_bars_are_told_apart_by_the_legend() -> None:
+    """Also where all bars are a little transparent."""
+    rows = pl.DataFrame({"kind": ["gather", "scatter"], "from": [0, 5], "to": [5, 10]})
+    chart = alt.Chart(rows).mark_bar(opacity=0.8).encode(x="from:Q", x2="to:Q", color="kind:N", y=alt.value(20))
+    said = "\n".join(as_text(chart))
+    gather, scatter = (said[: said.index(kind)].rstrip()[-1] for kind in ("gather", "scatter"))
+    assert gather != scatter
+    assert f"{gather}{gather}{scatter}{scatter}" in said
+
+
 def test_cells_of_a_heatmap_are_shaded_and_hold_their_numbers(dataset: Dataset) -> None:
     run = dataset.query("pair_volume").filter(pl.col("run_id") == dataset.run_ids[0])
     text = "\n".join(as_text(zerwas.volume_heatmaps(run)))
