@@ -243,7 +243,8 @@ def _read_log(path: Path, worker: str | None, files: Sequence[Path], messages: M
             unread.append(line.number)
     if unread:
         messages.warn(
-            f"{path}: {len(unread)} lines are not read, the first is line {unread[0]}; compare with the header"
+            f"{path}: {len(unread)} lines are not read, the first is line {unread[0]}; compare with the header; "
+            "Type is batch or epoch"
         )
     found = {owner: own for owner, own in rows.items() if own.ends}
     if not found:

@@ -532,9 +532,15 @@ def default_formula(rows: pl.DataFrame, form: str) -> tuple[str, list[str]]:
     lawful = rows["implied_bytes"].count() if "implied_bytes" in rows.columns else 0
     if "implied_bytes" in form and not lawful:
         form = form.replace("implied_bytes", "step_bytes")
+        declared = "law_factor" in rows.columns and rows["law_factor"].count()
+        lack = (
+            "No run whose collective has a law has the volume of a step (is its log read?)"
+            if declared
+            else "No run has a declared collective with a law (topology and workers in a run.toml)"
+        )
         notes.append(
-            "No run has a declared collective with a law (topology and workers in a run.toml): the volume of the whole "
-            "step is fitted, and topologies and numbers of workers are compared as they are."
+            f"{lack}: the volume of the whole step is fitted, and topologies and numbers of workers are compared as "
+            "they are."
         )
     chosen, more = sized(rows, form)
     return chosen, [*notes, *more]

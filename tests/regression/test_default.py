@@ -11,7 +11,7 @@ import pytest
 from regression_runs import noted, verdict
 
 from ddnn_traces.regression import fit, sentences
-from ddnn_traces.regression.fitting import BY_LAW
+from ddnn_traces.regression.fitting import BY_LAW, default_formula
 
 SIZES = (1e6, 4e6, 14e6, 97e6)
 
@@ -89,6 +89,12 @@ def test_without_any_law_the_volume_of_the_whole_step_is_fitted() -> None:
     result = fit(lawful_runs().with_columns(law_factor=pl.lit(None, pl.Float64)).pipe(implied))
     assert result.formula == BY_LAW.replace("implied_bytes", "step_bytes")
     assert noted(result, "No run has a declared collective with a law")
+
+
+def test_a_law_without_the_volume_of_a_step_is_no_missing_declaration() -> None:
+    rows = lawful_runs().with_columns(implied_bytes=pl.lit(None, pl.Float64))
+    _, notes = default_formula(rows, BY_LAW)
+    assert notes[0].startswith("No run whose collective has a law has the volume of a step (is its log read?)")
 
 
 def test_the_fitted_volume_of_a_step_is_in_bytes() -> None:
