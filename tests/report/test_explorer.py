@@ -88,7 +88,7 @@ def test_steps_of_a_long_run_are_thinned(
         explorer.write(opened, tmp_path / "page.html")
     (run,) = runs_of(tmp_path / "page.html").values()
     assert run["every"] == 3 and {step for _, step, *_ in run["steps"]} == {0, 3}
-    assert run["every_collectives"] == 4 and {row[1] for row in run["collectives"]} == {0, 4}
+    assert run["every_collectives"] == 2 and {row[1] for row in run["collectives"]} == {0, 2, 4}
 
 
 def write_two_connections(folder: Path) -> Path:
