@@ -23,12 +23,14 @@ def divided(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) ->
     rings = {frozenset(one.spans): one for one in whole if len(one.hosts) > 2 and shapes.is_ring(one.streams)}
     result: list[Phase] = []
     for phase in found:
+        if phase in whole:
+            result.append(phase)
+            continue
         sizes = dict(zip(phase.edges, phase.volumes, strict=True))
         own = [
             ring.edges
             for ring in rings.values()
-            if phase not in whole
-            and ring.spans.keys() < phase.spans.keys()
+            if ring.spans.keys() < phase.spans.keys()
             and all(abs(sizes.get(edge, 0.0) - ring.bytes) <= EQUAL * ring.bytes for edge in ring.edges)
         ]
         taken = {edge for edges in own for edge in edges}

@@ -283,7 +283,7 @@ def step_silences(job: Job) -> tuple[Array, Array, Array] | None:
     starters = _starters(job, *longest[1:]) if hosts > 2 else hosts
     if hosts > 2 and (starters == 1 or not _is_even(job, *longest[:2])):
         least = min(hosts - 1, max(3, 2 * starters))  # inner hosts of a tree wait for others
-        for other in found:
+        for other in found[1:]:
             often = starters <= hosts // 2 or len(other[0]) >= len(longest[0])
             if often and _is_even(job, *other[:2]) and _starters(job, *other[1:]) >= least:
                 return other
