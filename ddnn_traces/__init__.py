@@ -6,6 +6,7 @@ In pipeline order: `ingest` captures into a dataset, `open` it, ask with `Datase
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import re
@@ -177,6 +178,7 @@ def open(
     runs: str | Sequence[str] | None = None,
     read_only: bool = False,
     cache: str | Path | None = None,
+    infer_steps: bool = False,
 ) -> Dataset:
     """Open a dataset, or only some of its runs. Raises errors.UsageError where there is none.
 
@@ -188,6 +190,9 @@ def open(
 
     cache: a folder that keeps the files of a dataset on a store, so that each is fetched once.
 
+    infer_steps: where a run has no training log, take the steps that its traffic shows, if they are sure; `step_notes`
+    of the dataset says of which runs they are, and why others have none.
+
     Example:
 
         with ddnn_traces.open("dataset") as dataset:
@@ -197,7 +202,7 @@ def open(
     """
     from ddnn_traces.query.dataset import Dataset
 
-    return Dataset(dataset, runs, read_only, cache)
+    return Dataset(dataset, runs, read_only, cache, infer_steps=infer_steps)
 
 
 @_python
@@ -271,7 +276,8 @@ def predict(
         given |= law.select("law_factor").to_dicts()[0] if law.height else {}
     described = Job(given, steps, step_ms)
     volumes, times = dataset.query("run_step_volume"), dataset.query("run_step_time")
-    return predict_job(volumes, times, described, formula, extrapolate)
+    predicted = predict_job(volumes, times, described, formula, extrapolate)
+    return dataclasses.replace(predicted, notes=(*dataset.step_notes, *predicted.notes))
 
 
 def _given(function: str, kind: type[_Options], options: dict[str, Any]) -> _Options:
@@ -380,8 +386,6 @@ def verify(
 
         ddnn_traces.verify("release").filter(status="failed")
     """
-    import dataclasses
-
     import polars as pl
 
     from ddnn_traces.release.verify import running

@@ -87,7 +87,7 @@ SELECT run_id, concat_ws(' ', framework_backend, topology, model, batch_size, wo
        nullif(concat_ws('; ',
            CASE WHEN is_interrupted THEN 'a process was killed or restarted' END,
            u.problem,
-           CASE WHEN steps = 0 THEN 'no logged step but the first: ingest it with a train_history.log in its folder' END,
+           CASE WHEN steps = 0 THEN 'no logged step but the first: ingest it with a train_history.log in its folder, or give --infer-steps' END,
            'not declared in its run.toml or runs.csv: ' || nullif(concat_ws(', ',
                CASE WHEN model_bytes IS NULL AND step_payload_bytes IS NULL THEN 'model_bytes' END,
                CASE WHEN workers IS NULL THEN 'workers (no host has the role of one)' END,

@@ -12,6 +12,7 @@ from ddnn_traces.cli.arguments import (
     complete_queries,
     dataset_argument,
     emit_text,
+    infer_steps_option,
     key_values,
     open_dataset,
     out_option,
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     "runs that lose 1% and more; may be repeated.",
 )
 @runs_option
+@infer_steps_option
 @click.option("--verbose", is_flag=True, help="Also joint tests, nested formulas, refits and all diagnostics.")
 @click.option(
     "--format",
@@ -88,6 +90,7 @@ def regress(
     dataset: str | Path,
     formula: str | None,
     runs: tuple[str, ...],
+    infer_steps: bool,
     output_format: str,
     out: Path | None,
     verbose: bool,
@@ -100,7 +103,7 @@ def regress(
     import ddnn_traces
     from ddnn_traces.regression import documents
 
-    with open_dataset(dataset, runs) as opened:
+    with open_dataset(dataset, runs, infer_steps=infer_steps) as opened:
         regression = ddnn_traces.regress(opened, formula, **options)
     if output_format == "html":
         from ddnn_traces.report import page  # loads Altair, which takes longer than a regression
@@ -126,6 +129,7 @@ def regress(
     help="Another attribute of the job, delay_ms=5; may be repeated.",
 )
 @runs_option
+@infer_steps_option
 @click.option("--steps", type=click.IntRange(min=1), help="Also the volume of a run of so many steps.")
 @click.option("--step-ms", type=float, help="Length of a step, ms. Default: by the runs' own step times.")
 @click.option("--formula", help="In statsmodels' language; the default is that of regress.")
@@ -137,6 +141,7 @@ def predict(
     dataset: str | Path,
     settings: tuple[str, ...],
     runs: tuple[str, ...],
+    infer_steps: bool,
     steps: int | None,
     step_ms: float | None,
     formula: str | None,
@@ -154,7 +159,7 @@ def predict(
     from ddnn_traces.regression import documents
 
     values = described | key_values(settings, "--set")
-    with open_dataset(dataset, runs) as opened:
+    with open_dataset(dataset, runs, infer_steps=infer_steps) as opened:
         predicted = ddnn_traces.predict(opened, values, steps, step_ms, formula, extrapolate)
     click.echo(documents.prediction(predicted, output_format))
 

@@ -111,6 +111,13 @@ runs_option = click.option(
 )
 
 
+infer_steps_option = click.option(
+    "--infer-steps",
+    is_flag=True,
+    help="Of runs without a training log, take the steps that the traffic shows, where they are sure (step_sources).",
+)
+
+
 params_option = click.option(
     "--param",
     "params",
@@ -121,12 +128,15 @@ params_option = click.option(
 )
 
 
-def open_dataset(dataset: str | Path, runs: tuple[str, ...] = (), read_only: bool = False) -> Dataset:
-    """Open a dataset, and print which of its files are gone; runs: the visible ones, empty: all. Raises UsageError."""
+def open_dataset(
+    dataset: str | Path, runs: tuple[str, ...] = (), read_only: bool = False, infer_steps: bool = False
+) -> Dataset:
+    """Open a dataset, and print which of its files are gone, and which steps are inferred; runs: the visible ones,
+    empty: all. Raises UsageError."""
     import ddnn_traces
 
-    opened = ddnn_traces.open(dataset, list(runs) or None, read_only)
-    for line in opened.missing_files():
+    opened = ddnn_traces.open(dataset, list(runs) or None, read_only, infer_steps=infer_steps)
+    for line in [*opened.missing_files(), *opened.step_notes]:
         say(f"note: {printable(line)}")
     return opened
 

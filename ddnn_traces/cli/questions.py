@@ -18,6 +18,7 @@ from ddnn_traces.cli.arguments import (
     complete_queries,
     complete_tables,
     dataset_argument,
+    infer_steps_option,
     key_values,
     open_dataset,
     params_option,
@@ -33,15 +34,17 @@ if TYPE_CHECKING:
     from ddnn_traces.store.checksums import Damage
 
 _MOST_NAMES = 3  # captures in a message
+_LOG_AGAINST_TRAFFIC = ("step_inference_score", "step_boundaries", "step_sources")  # queries
 
 
 @click.command(short_help="List the runs with their metadata and volume")
 @dataset_argument
 @runs_option
+@infer_steps_option
 @prints_rows()
-def runs(dataset: str | Path, runs: tuple[str, ...], output: RowsOutput) -> None:
+def runs(dataset: str | Path, runs: tuple[str, ...], infer_steps: bool, output: RowsOutput) -> None:
     """List the runs with their metadata and volume."""
-    with open_dataset(dataset, runs) as opened:
+    with open_dataset(dataset, runs, infer_steps=infer_steps) as opened:
         rows = opened.query_arrow("run_overview", {})
     output.emit(rows)
     undeclared = rows["topology"].null_count if rows.num_rows else 0
@@ -85,6 +88,7 @@ def describe(dataset: str | Path | None, names: tuple[str, ...]) -> None:
 @click.option(
     "--describe", "only_describe", is_flag=True, help="Print the question, the parameters, the columns and the SQL."
 )
+@infer_steps_option
 @prints_rows()
 def query(
     dataset: str | Path,
@@ -93,6 +97,7 @@ def query(
     params: tuple[str, ...],
     by: str | None,
     only_describe: bool,
+    infer_steps: bool,
     output: RowsOutput,
 ) -> None:
     """Run a named query. Without NAME: list the queries.
@@ -112,7 +117,9 @@ def query(
         pooling = [query.name for query in catalogue.catalogue().values() if _pools(query)]
         raise UsageError(f"--by {by}: query {name} does not pool runs; those that do: {', '.join(pooling)}")
     catalogue.find(name).values(given)  # refuses wrong ones before the dataset is opened
-    with open_dataset(dataset, runs) as opened:
+    if infer_steps and name in _LOG_AGAINST_TRAFFIC:
+        raise UsageError(f"--infer-steps: query {name} compares steps of logs with those that the traffic shows")
+    with open_dataset(dataset, runs, infer_steps=infer_steps) as opened:
         rows = opened.query_arrow(name, given)
         for line in [*opened.missing(name), *opened.remarks(name, given)]:
             say(f"note: {printable(line)}")

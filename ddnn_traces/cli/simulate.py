@@ -16,6 +16,7 @@ from ddnn_traces.cli.arguments import (
     DatasetPath,
     RowsOutput,
     dataset_argument,
+    infer_steps_option,
     key_values,
     open_dataset,
     prints_rows,
@@ -117,6 +118,7 @@ def given_keys(options: Mapping[str, Any], settings: tuple[str, ...], keys: Keys
 @click.option("--more-delay-ms", type=float, help="With --like: ms beside the measured run's delay.")
 @click.option("--model", metavar="NAME", help="With --like: the model of other runs of the dataset.")
 @click.option("--batch-size", type=int, help="With --like: inputs of a worker and step.")
+@infer_steps_option
 @click.option("--cores", type=int, help="With --like: cores that all workers share, and take turns on.")
 @prints_rows(out=False)
 def run(
@@ -131,6 +133,7 @@ def run(
     more_delay_ms: float | None,
     model: str | None,
     batch_size: int | None,
+    infer_steps: bool,
     cores: int | None,
     output: RowsOutput,
     **options: Any,
@@ -156,7 +159,7 @@ def run(
             raise UsageError("--like and --dataset go together: the run, and the dataset that has it")
         if specification or out or layer_events is not None:
             raise UsageError("--like: takes no JOB.toml, --out and --layer-events; it prints the times of a step")
-        with open_dataset(dataset) as opened:
+        with open_dataset(dataset, infer_steps=infer_steps) as opened:
             rows = simulator.what_if_score.of_run(opened, like, given | changes, link_mbit)
         output.emit(rows.to_arrow())
         if reason := simulator.what_if_score.why_no_interval(rows, given | changes):
@@ -164,7 +167,8 @@ def run(
         if reason := simulator.what_if_score.unknown_computation(rows):
             say(reason)
         return
-    if wrong := [name for name, value in ({"link_mbit": link_mbit} | changes).items() if value is not None]:
+    given_for_like = {"link_mbit": link_mbit, "infer_steps": infer_steps or None} | changes
+    if wrong := [name for name, value in given_for_like.items() if value is not None]:
         raise UsageError(f"--{wrong[0].replace('_', '-')}: is for --like RUN")
     if layer_events is not None and out is None:
         raise UsageError("--layer-events: is for --out DATASET, which has the events")

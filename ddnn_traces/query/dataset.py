@@ -47,6 +47,9 @@ _OF_FILES = (duckdb.InternalError, duckdb.FatalException, duckdb.SerializationEx
 #: Query -> the one whose column problem states what its rows do not say.
 _PROBLEMS = {"ring_order": "several_patterns"}  # a ring is one of a run
 
+#: Table -> the query that has its rows of inferred steps.
+_INFERRED = {"steps": "inferred_step_rows", "step_flows": "inferred_step_flows"}
+
 _SHOWN_RUNS = 3  # names in a dataset's repr, and of runs where a name is wrong
 
 
@@ -140,8 +143,11 @@ class Dataset:
     runs: names of the visible runs, or patterns (tf-*); None: all. read_only: refuse SQL that writes a file or changes
     a view, with errors.QueryError. where: a folder, a zip file of a release, a URL of a release or of a dataset on an
     object store. cache: a folder that keeps the files of a dataset on a store. flows: the only visible ones (run_id,
-    flow_id, src_ip, dst_ip); None: all. Raises errors.UsageError when it is not a dataset of this schema version, or
-    has no such run, and errors.ReleaseError or errors.StorageError when it cannot be read.
+    flow_id, src_ip, dst_ip); None: all. infer_steps: where a run has no training log, the tables steps and step_flows
+    have the steps that its traffic shows, if these are sure (query step_sources); step_notes says so.
+
+    Raises errors.UsageError when it is not a dataset of this schema version, or has no such run, and
+    errors.ReleaseError or errors.StorageError when it cannot be read.
     """
 
     def __init__(
@@ -151,8 +157,11 @@ class Dataset:
         read_only: bool = False,
         cache: str | Path | None = None,
         flows: pa.Table | None = None,
+        infer_steps: bool = False,
     ) -> None:
         self._where, self._cache = where, None if cache is None else Path(cache)
+        self._infers_steps = infer_steps
+        self._without_log: list[tuple[str, str, int | None, float | None, str | None]] = []
         if runs is not None:
             runs = matching_runs([runs] if isinstance(runs, str) else runs, where, self._cache)
         self.place = places.find(where, runs, self._cache)
@@ -186,6 +195,26 @@ class Dataset:
             raise UsageError(
                 f"{self.name}: no run named {unknown[0]}; {near}; 'ddnn-traces runs {self.name}' lists them"
             )
+        if self._infers_steps:
+            self._infer_steps()
+
+    def _infer_steps(self) -> None:
+        """Add the inferred steps to the tables of those runs that have no log."""
+        found = self._connection.execute("SELECT run_id FROM runs ANTI JOIN steps USING (run_id)").fetchall()
+        if not found:
+            return
+        self._views.show([run_id for (run_id,) in found])
+        with StoredViews(self) as stored:
+            stored.store_inputs("inferred_step_rows")
+            self._without_log = self.query("step_sources").rows()
+            stored.store(["inferred_step_rows"])
+            added = {table: self.query_arrow(query, {}) for table, query in _INFERRED.items()}
+        self._views.show(self._runs, added)
+
+    @property
+    def step_notes(self) -> list[str]:
+        """Of which runs without a log the steps are inferred, how sure they are, and which runs have none."""
+        return missing.lines_of_inferred(self._without_log)
 
     def _all_run_ids(self) -> list[str]:
         """All runs of the dataset, also those that are not visible."""
@@ -288,7 +317,7 @@ class Dataset:
 
         if run is None:
             return plot.chart(self, name, params)
-        with Dataset(self._where, run, self._read_only, self._cache) as chosen:
+        with Dataset(self._where, run, self._read_only, self._cache, infer_steps=self._infers_steps) as chosen:
             return plot.chart(chosen, name, params)
 
     def sql(self, text: str, params: Any = None) -> pl.DataFrame:
@@ -334,7 +363,7 @@ class Dataset:
             said = " and ".join(f"{name} {value}" for name, value in chosen.items())
             raise QueryError(f"{self.name}: no run has {said}; queries jobs and communicators list them")
         runs = sorted(set(flows["run_id"].to_pylist()))
-        with Dataset(self._where, runs, self._read_only, self._cache, flows) as selected:
+        with Dataset(self._where, runs, self._read_only, self._cache, flows, self._infers_steps) as selected:
             return selected.query_arrow(query.name, rest)
 
     def _with_stored_calls(self, text: str, values: Mapping[str, Any]) -> str:
@@ -423,7 +452,9 @@ class Dataset:
 
     def missing(self, name: str) -> list[str]:
         """Data that a named query reads and that runs lack: a line for each kind, with the remedy."""
-        return missing.lines_of(self._connection, self.place, missing.tables(name), self.run_ids, self._gone)
+        return missing.lines_of(
+            self._connection, self.place, missing.tables(name), self.run_ids, self._gone, self._infers_steps
+        )
 
     def remarks(self, name: str, params: Mapping[str, Any]) -> list[str]:
         """What the rows of a named query do not say: a line for each run, with the query or parameter that does."""

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from ddnn_traces.capture_format import PARSED
 from ddnn_traces.query import catalogue
 from ddnn_traces.store import checksums, schema
-from ddnn_traces.text import counted
+from ddnn_traces.text import counted, listed
 
 if TYPE_CHECKING:
     import duckdb
@@ -32,8 +32,8 @@ _HINTS = {
     "capture_ledger": ("no ledger of its captures", "ingest again"),
     "steps": (
         "no training log",
-        "put train_history.log into the run's folder and ingest again; without a log, queries inferred_steps and "
-        "job_steps find the steps in the traffic, with their times and bytes",
+        "put train_history.log into the run's folder and ingest again; without a log, --infer-steps takes the steps "
+        "that the traffic shows, where they are sure (query step_sources)",
     ),
     "events": ("no phases of its steps", "put phases-worker-N.csv into the run's folder and ingest again"),
     "captures": ("no capture file", "only a run that was captured has any"),
@@ -48,7 +48,9 @@ _PARSED = (
     "parsed files stand for captures, so payload, retransmissions, losses and messages are not known; ingest the pcaps "
     "if there are any"
 )
+_LOGGED = frozenset({"steps", "step_flows"})  # tables that have no rows without a log
 _MOST_NAMES = 3
+_MOST_INFERRED = 20  # runs whose steps are inferred, in a message
 
 #: A query, or the subject of queries -> the runs that do not declare what it takes for granted, and what to do.
 _UNDECLARED = {
@@ -80,17 +82,18 @@ def lines_of(
     wanted: list[str],
     runs: list[str],
     gone: Mapping[str, list[str]],
+    infers_steps: bool = False,
 ) -> list[str]:
     """A line for each kind of data that these tables hold and some of the runs lack. Reads the ends of files only.
 
-    gone: files(), which have lines of their own.
+    gone: files(), which have lines of their own. infers_steps: whether lines_of_inferred() tells of runs without a log.
     """
     parsed = _parsed_runs(connection, place, runs) if _BY_PACKETS & {*wanted} else []
     lines = [f"{_named(parsed, len(runs))}: {_PARSED}"] if parsed else []
     needed = dict.fromkeys(source for table in wanted for source in (_EXPLAINED_BY.get(table, table), table))
     lacking: dict[str, list[str]] = {}
     for table in needed:
-        if table == "runs":
+        if table == "runs" or (infers_steps and table in _LOGGED):
             continue
         filled = _runs_with_rows(connection, place, table)
         explained = [*lacking.get(_EXPLAINED_BY.get(table, ""), []), *(parsed if table == "messages" else ())]
@@ -113,6 +116,27 @@ def lines_of_files(gone: Mapping[str, list[str]]) -> list[str]:
         f"run {run}: {names[0]} is missing{_more(len(names) - 1)}; ingest the run again"
         for run, names in sorted(gone.items())
     ]
+
+
+def lines_of_inferred(without_log: Sequence[tuple[str, str, int | None, float | None, str | None]]) -> list[str]:
+    """A line for the runs whose steps are inferred, and one for each reason why others have none.
+
+    without_log: rows of the query step_sources.
+    """
+    inferred = [
+        f"{run} ({steps}, confidence {share:.2f})" for run, kind, steps, share, _ in without_log if kind == "traffic"
+    ]
+    unsure = [f"{run} ({problem})" for run, kind, _, _, problem in without_log if kind == "none"]
+    lines = []
+    if inferred:
+        lines.append(f"no training log: steps are inferred from the traffic in {_runs_named(inferred)}")
+    if unsure:
+        lines.append(f"no training log, and no sure steps in the traffic, so that none count, in {_runs_named(unsure)}")
+    return lines
+
+
+def _runs_named(names: Sequence[str]) -> str:
+    return f"{counted(len(names), 'run')}: {listed(names, _MOST_INFERRED)}"
 
 
 def lines_of_undeclared(connection: duckdb.DuckDBPyConnection, name: str, runs: int) -> list[str]:

@@ -15,9 +15,10 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ddnn_traces import cache
@@ -66,8 +67,8 @@ class Views:
     """The views and macros of a dataset in a connection. Those of queries are made when a text first names them.
 
     To bind all of them to their tables takes longer than most queries run. runs: names of the runs to show; None: all.
-    flows: run_id, flow_id, src_ip and dst_ip of the flows to show; None: all.
-    Raises UsageError for a table that is missing or damaged.
+    flows: run_id, flow_id, src_ip and dst_ip of the flows to show; None: all. Raises UsageError for a table that is
+    missing or damaged.
     """
 
     def __init__(
@@ -83,7 +84,20 @@ class Views:
             connection.register("given_flows", flows)
             connection.execute(f"CREATE TABLE {_CHOSEN_FLOWS} AS FROM given_flows")
         self._made: set[str] = set()
+        self._added: dict[str, str] = {}  # table -> table of the connection with more of its rows
         self._create_tables()
+
+    def show(self, runs: Sequence[str] | None, added: Mapping[str, pa.Table] = MappingProxyType({})) -> None:
+        """Show these runs instead, or all. added: rows of tables beside those of the files. Raises UsageError."""
+        self._runs = runs
+        for name, rows in added.items():
+            self._added[name] = f"added_{name}"
+            self._connection.register("given_rows", rows)
+            self._connection.execute(f"CREATE TABLE {self._added[name]} AS FROM given_rows")
+            self._connection.unregister("given_rows")
+        with _all_or_nothing(self._connection):
+            self._connection.execute(";".join(f"DROP VIEW {name}" for name in schema.TABLES))
+            self._create_tables()
 
     def provide(self, text: str) -> None:
         """Make the queries that SQL of this text may read: those that it names, or all where it may list them.
@@ -143,8 +157,11 @@ class Views:
         import duckdb
 
         for table in schema.tables():
+            view = _table_view(table, self._place, self._runs, only_flows=self._has_flows)
+            if table.name in self._added:
+                view += f" UNION ALL BY NAME (FROM {self._added[table.name]})"
             try:
-                self._connection.execute(_table_view(table, self._place, self._runs, only_flows=self._has_flows))
+                self._connection.execute(view)
             except duckdb.Error as error:
                 if failure := self._place.error():
                     raise failure from error

@@ -126,7 +126,7 @@ def regress(
             fitted, notes=(*fitted.notes, *_loss_notes(fitted, used)), excluded=(*fitted.excluded, *unused)
         )
     notes = (*_response_notes(found, fitted, response), *fitted.notes) if is_volume else fitted.notes
-    return replace(fitted, preset=preset, notes=(*_capture_notes(dataset, fitted), *notes))
+    return replace(fitted, preset=preset, notes=(*_inferred_notes(dataset), *_capture_notes(dataset, fitted), *notes))
 
 
 def _variant(form: str, batch: str, size: str) -> str:
@@ -155,6 +155,10 @@ def _response_notes(rows: pl.DataFrame, fitted: Regression, response: str) -> li
             "captured and the MSS of their connections was not. The response wire or payload has what was captured."
         ]
     return []
+
+
+def _inferred_notes(dataset: Dataset) -> list[str]:
+    return [f"{line[0].upper()}{line[1:]}." for line in dataset.step_notes]
 
 
 def _capture_notes(dataset: Dataset, fitted: Regression) -> list[str]:

@@ -276,7 +276,8 @@ def test_a_run_without_log_and_metadata_is_told_all_that_is_missing(tmp_path: Pa
     with write_dataset(tmp_path / "dataset", {"runs": runs}) as dataset, pytest.raises(UsageError) as error:
         what_if_score.of_run(dataset, "r", {"bandwidth_factor": 2})
     assert str(error.value) == (
-        "r: cannot be replayed: no logged step but the first: ingest it with a train_history.log in its folder; not "
+        "r: cannot be replayed: no logged step but the first: ingest it with a train_history.log in its folder, or "
+        "give --infer-steps; not "
         "declared in its run.toml or runs.csv: model_bytes, workers (no host has the role of one), topology (the "
         "traffic does not show it); the rate "
         "of its links is not declared: give --link-mbit, or bandwidth_mbit in its run.toml or runs.csv"

@@ -1,0 +1,122 @@
+"""Datasets opened with inferred steps: runs whose logs are taken away, beside what their logs say."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+from tools import Once, RunCommand
+
+import ddnn_traces
+from ddnn_traces.query.dataset import Dataset
+
+OF_LOGS = ("steps", "step_flows", "events")
+RING = "torch-mlp1-sgd-32-gloo-0ms-ring"
+
+
+@pytest.fixture(scope="module")
+def without_logs(sample_dataset: Dataset, once: Once) -> Path:
+    """The sample's tables without a row of a log."""
+
+    def make(folder: Path) -> None:
+        shutil.copytree(sample_dataset.path, folder)
+        for file in (file for table in OF_LOGS for file in (folder / table).rglob("*.parquet")):
+            schema = pq.read_schema(file)
+            file.unlink()
+            pq.write_table(schema.empty_table(), file)
+
+    return once("without-logs", make)
+
+
+@pytest.fixture(scope="module")
+def inferred(without_logs: Path) -> Iterator[Dataset]:
+    with ddnn_traces.open(without_logs, infer_steps=True) as dataset:
+        yield dataset
+
+
+def test_sure_steps_are_as_many_as_the_logs_have(sample_dataset: Dataset, inferred: Dataset) -> None:
+    with ddnn_traces.open(inferred.path) as plain:
+        sources = plain.query("step_sources")
+        assert plain.sql("FROM steps").is_empty()
+    sure = sources.filter(steps_from="traffic")
+    logged = sample_dataset.query("logged_steps").select("run_id", pl.col("steps").alias("logged"))
+    assert sure.height >= 12
+    assert (sure.join(logged, on="run_id").select(apart=pl.col("steps") - pl.col("logged"))["apart"].abs() <= 1).all()
+    assert set(sources["steps_from"]) == {"traffic", "none"}
+    assert set(inferred.sql("SELECT DISTINCT run_id FROM steps")["run_id"]) == set(sure["run_id"])
+    assert sample_dataset.query("step_sources").select("steps_from", "problem").unique().rows() == [("log", None)]
+
+
+def test_volume_and_time_of_inferred_steps_are_those_of_the_logs(sample_dataset: Dataset, inferred: Dataset) -> None:
+    for query, column, tolerance in (("run_step_volume", "step_bytes", 0.02), ("run_step_time", "step_ms", 0.1)):
+        columns = pl.col("run_id"), pl.col(column)
+        found = inferred.query(query).select(columns).drop_nulls()
+        both = found.join(sample_dataset.query(query).select(columns), on="run_id", suffix="_logged")
+        assert found.height >= 12
+        assert (both[column] / both[f"{column}_logged"] - 1).abs().max() < tolerance, query
+
+
+def test_bytes_of_all_positions_are_those_of_the_windows(inferred: Dataset) -> None:
+    counted = "SELECT run_id, flow_id, sum(wire_bytes)::BIGINT, sum(packets)::BIGINT FROM {} GROUP BY ALL ORDER BY ALL"
+    with_steps = "(FROM flow_windows SEMI JOIN steps USING (run_id))"
+    found = inferred.sql(counted.format("step_flows")).rows()
+    assert found and found == inferred.sql(counted.format(with_steps)).rows()
+
+
+def test_a_log_wins_over_the_traffic(sample_dataset: Dataset) -> None:
+    with ddnn_traces.open(sample_dataset.path, infer_steps=True) as opened:
+        assert opened.step_notes == []
+        assert opened.sql("FROM steps").equals(sample_dataset.sql("FROM steps"))
+
+
+def test_a_chosen_job_has_inferred_steps_too(inferred: Dataset) -> None:
+    with ddnn_traces.open(inferred.path, RING, infer_steps=True) as ring:
+        assert ring.query("step_volume", job=0).height == ring.query("step_volume").height > 0
+        assert ring.query("step_volume", job=0)["wire_bytes"].sum() <= ring.query("step_volume")["wire_bytes"].sum()
+
+
+def test_regress_and_predict_say_which_steps_are_inferred(inferred: Dataset) -> None:
+    fitted = ddnn_traces.regress(inferred, "np.log(step_bytes) ~ np.log(model_bytes)", unit="run")
+    used = set(fitted.points["run_id"])
+    inferred_note, unsure_note = fitted.notes[:2]
+    assert inferred_note.startswith("No training log: steps are inferred from the traffic in ")
+    assert all(run in inferred_note for run in used)
+    none = set(inferred.run_ids) - set(inferred.sql("SELECT run_id FROM steps")["run_id"])
+    assert none and all(run in unsure_note for run in none)
+    assert none <= {excluded.run_id for excluded in fitted.excluded}
+
+
+def test_commands_take_inferred_steps(command: RunCommand, without_logs: Path) -> None:
+    few = ("--run", "*mlp1-sgd-32-gloo-0ms-*", "--format", "csv")
+    without = command("query", without_logs, "step_volume", *few)
+    assert b"--infer-steps takes the steps" in without.stderr and without.stdout.count(b"\n") == 1
+    done = command("query", without_logs, "step_volume", "--infer-steps", *few)
+    assert done.returncode == 0 and done.stdout.count(b"\n") > 10
+    assert b"note: no training log: steps are inferred from the traffic in" in done.stderr
+    assert b"confidence" in done.stderr and b"is empty" not in done.stderr
+    compared = command(
+        "query", without_logs, "compare", "--infer-steps", "--param", f"a_runs={RING}", "--param", f"b_runs={RING}",
+        "--format", "csv",
+    )  # fmt: skip
+    [volume] = [line for line in compared.stdout.decode().splitlines() if "volume of a step" in line]
+    assert float(volume.split(",")[4]) > 0
+
+
+def test_what_compares_logs_with_traffic_takes_no_inferred_steps(command: RunCommand, without_logs: Path) -> None:
+    done = command("query", without_logs, "step_inference_score", "--infer-steps")
+    assert done.returncode == 2
+    assert b"step_inference_score compares steps of logs with those that the traffic shows" in done.stderr
+
+
+@pytest.mark.long
+def test_simulate_like_replays_inferred_steps(command: RunCommand, without_logs: Path) -> None:
+    like = ("simulate", "--like", RING, "--dataset", without_logs, "--bandwidth-mbit", "200", "--format", "csv")
+    refused = command(*like)
+    assert refused.returncode != 0 and b"or give --infer-steps" in refused.stderr
+    done = command(*like, "--link-mbit", "1000", "--infer-steps")
+    assert done.returncode == 0
+    assert b"steps are inferred from the traffic" in done.stderr
