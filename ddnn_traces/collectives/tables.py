@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from operator import itemgetter
 from typing import Any
 
@@ -55,9 +55,9 @@ PATTERNS = pa.schema([
 _TOPOLOGIES = {"rings": "ring", "double_binary_tree": "tree", "direct": "clique"}  # of other algorithms their name
 
 
-def patterns_of(jobs: pa.Table, is_chosen: bool = False) -> pa.Table:
-    """The row of a run as PATTERNS, or none. jobs: of the run, as JOBS. is_chosen: whether they are not all of the run,
-    but those of a job or a communicator that a user chose.
+def patterns_of(jobs: pa.Table, chosen: Collection[str] = ()) -> pa.Table:
+    """The row of a run as PATTERNS, or none. jobs: of the run, as JOBS. chosen: parameters (job, communicator) by which
+    a user chose these of all.
 
     A topology is not contradicted by little: a job after another (a restart) counts for nothing, nor do transfers
     between two hosts that are not several of one size in a step, which lost packets make of any pattern.
@@ -68,9 +68,9 @@ def patterns_of(jobs: pa.Table, is_chosen: bool = False) -> pa.Table:
         return PATTERNS.empty_table()
     groups = {(row["job"], frozenset(one["hosts"])) for row in found for one in row["collectives"]}
     shapes = Counter(_topology(pattern) for _, pattern in patterns)
-    is_known = is_chosen and len(groups) == len(shapes) == 1
+    is_known = bool(chosen) and len(groups) == len(shapes) == 1
     count = sum(len(row["collectives"]) for row in found)
-    said = _what(count, len(found), len(groups), shapes, is_chosen)
+    said = _what(count, len(found), len(groups), shapes, chosen)
     row = {
         "run_id": jobs["run_id"][0].as_py(),
         "jobs": len(found),
@@ -87,16 +87,16 @@ def _topology(pattern: _Pattern) -> str:
     return "pipeline" if algorithm == "direct" and len(hosts) == 2 else _TOPOLOGIES.get(algorithm, algorithm)
 
 
-def _what(collectives: int, jobs: int, groups: int, shapes: Counter[str], is_chosen: bool) -> str:
+def _what(collectives: int, jobs: int, groups: int, shapes: Counter[str], chosen: Collection[str]) -> str:
     """How many there are, of which shapes, and what tells of each."""
     said = f"{counted(collectives, 'collective')} of {counted(groups, 'communicator')}"
+    each = [shape if count == 1 else f"{count} {shape}s" for shape, count in sorted(shapes.items())]
+    if "communicator" in chosen:  # nothing more is to choose
+        return f"{said}: {', '.join(each)}; see collectives"
     if groups == 1:
-        each = [shape if count == 1 else f"{count} {shape}s" for shape, count in sorted(shapes.items())]
-        may_choose = not is_chosen and len(shapes) == 1
-        return f"{said}: {', '.join(each)}; see collectives" + (
-            " or choose it by parameter communicator" if may_choose else ""
-        )
-    names = "parameter communicator" if jobs == 1 else "parameters job and communicator"
+        choice = " or choose it by parameter communicator" if not chosen and len(shapes) == 1 else ""
+        return f"{said}: {', '.join(each)}; see collectives{choice}"
+    names = "parameter communicator" if jobs == 1 or chosen else "parameters job and communicator"
     return f"{said}; see communicators and choose one by {names}"
 
 

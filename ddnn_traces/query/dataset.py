@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 import duckdb
 
 from ddnn_traces.errors import QueryError, UsageError
-from ddnn_traces.query import catalogue, missing, read_only, views
+from ddnn_traces.query import catalogue, inferred, missing, read_only, views
 from ddnn_traces.store import places, schema
 from ddnn_traces.text import counted, meant, nearest
 
@@ -142,9 +142,9 @@ class Dataset:
 
     runs: names of the visible runs, or patterns (tf-*); None: all. read_only: refuse SQL that writes a file or changes
     a view, with errors.QueryError. where: a folder, a zip file of a release, a URL of a release or of a dataset on an
-    object store. cache: a folder that keeps the files of a dataset on a store. flows: the only visible ones (run_id,
-    flow_id, src_ip, dst_ip); None: all. infer_steps: where a run has no training log, the tables steps and step_flows
-    have the steps that its traffic shows, if these are sure (query step_sources); step_notes says so.
+    object store. cache: a folder that keeps the files of a dataset on a store. chosen: a job or a communicator, whose
+    flows alone are visible. infer_steps: where a run has no training log, the tables steps and step_flows have the
+    steps that its traffic shows, if these are sure (query step_sources); step_notes says so.
 
     Raises errors.UsageError when it is not a dataset of this schema version, or has no such run, and
     errors.ReleaseError or errors.StorageError when it cannot be read.
@@ -156,8 +156,8 @@ class Dataset:
         runs: str | Sequence[str] | None = None,
         read_only: bool = False,
         cache: str | Path | None = None,
-        flows: pa.Table | None = None,
         infer_steps: bool = False,
+        chosen: inferred.Chosen | None = None,
     ) -> None:
         self._where, self._cache = where, None if cache is None else Path(cache)
         self._infers_steps = infer_steps
@@ -176,15 +176,15 @@ class Dataset:
         self._connection = duckdb.connect(config=self._config)
         self._remove_spilled = weakref.finalize(self._connection, shutil.rmtree, spill, ignore_errors=True)
         try:
-            self._open(runs, read_only, flows)
+            self._open(runs, read_only, chosen)
         except BaseException:
             self.close()
             raise
 
-    def _open(self, runs: Sequence[str] | None, read_only: bool, flows: pa.Table | None) -> None:
+    def _open(self, runs: Sequence[str] | None, read_only: bool, chosen: inferred.Chosen | None) -> None:
         views.hide_progress_bar(self._connection)
         self.place.attach(self._connection)
-        self._views = views.Views(self._connection, self.place, runs, flows)
+        self._views = views.Views(self._connection, self.place, runs, chosen)
         self._read_only, self._runs = read_only, runs
         if read_only:
             self._connection.execute("SET lock_configuration = true")  # also for functions: enable_logging writes files
@@ -362,8 +362,15 @@ class Dataset:
         if not len(flows):
             said = " and ".join(f"{name} {value}" for name, value in chosen.items())
             raise QueryError(f"{self.name}: no run has {said}; queries jobs and communicators list them")
+        jobs = self.sql_arrow(
+            "SELECT j.run_id, job, flows, "
+            "list_filter(collectives, lambda one: one.position IN positions) AS collectives FROM inferred_jobs AS j "
+            f"JOIN (SELECT run_id, job, list(position) AS positions FROM collectives WHERE {where} GROUP BY ALL) "
+            "USING (run_id, job)"
+        )
         runs = sorted(set(flows["run_id"].to_pylist()))
-        with Dataset(self._where, runs, self._read_only, self._cache, flows, self._infers_steps) as selected:
+        of_these = inferred.Chosen(frozenset(chosen), flows, jobs)
+        with Dataset(self._where, runs, self._read_only, self._cache, self._infers_steps, of_these) as selected:
             return selected.query_arrow(query.name, rest)
 
     def _with_stored_calls(self, text: str, values: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,14 +60,24 @@ ORDER BY flow_id, message
 """
 
 
-def provide(connection: duckdb.DuckDBPyConnection, is_chosen: bool = False) -> None:
-    """Put the rows of Python in the place of the views, which DuckDB alone cannot make.
+@dataclass(frozen=True)
+class Chosen:
+    """A job or a communicator that a user chose by parameters (job, communicator): its flows (run_id, flow_id, src_ip,
+    dst_ip), which may carry other collectives too, and its rows of inferred_jobs with its own collectives only."""
 
-    is_chosen: whether the flows are those of a job or a communicator that a user chose."""
+    parameters: frozenset[str]
+    flows: pa.Table
+    jobs: pa.Table
+
+
+def provide(connection: duckdb.DuckDBPyConnection, chosen: Chosen | None = None) -> None:
+    """Put the rows of Python in the place of the views, which DuckDB alone cannot make."""
     from ddnn_traces.collectives import tables
 
     runs = _Runs(connection)
-    patterns_of = partial(tables.patterns_of, is_chosen=is_chosen)
+    if chosen:
+        runs.are_known(chosen.jobs)
+    patterns_of = partial(tables.patterns_of, chosen=chosen.parameters if chosen else ())
     streams = (_Stream(tables.JOBS, runs, lambda jobs: jobs), _Stream(tables.PATTERNS, runs, patterns_of))
     for name, stream in zip(_VIEWS, streams, strict=True):
         connection.register(name, stream)
@@ -84,6 +95,16 @@ class _Runs:
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = weakref.ref(connection)  # which holds this
         self._known: dict[str, pa.Table] = {}
+
+    def are_known(self, jobs: pa.Table) -> None:
+        """Take these jobs, and infer none."""
+        import pyarrow.compute as pc
+
+        from ddnn_traces.collectives import tables
+
+        jobs = jobs.cast(tables.JOBS)
+        for run_id in pc.unique(jobs["run_id"]).to_pylist():
+            self._known[run_id] = jobs.filter(pc.equal(jobs["run_id"], run_id))
 
     def __iter__(self) -> Iterator[pa.Table]:
         connection = self._connection()

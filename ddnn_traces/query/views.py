@@ -67,8 +67,7 @@ class Views:
     """The views and macros of a dataset in a connection. Those of queries are made when a text first names them.
 
     To bind all of them to their tables takes longer than most queries run. runs: names of the runs to show; None: all.
-    flows: run_id, flow_id, src_ip and dst_ip of the flows to show; None: all. Raises UsageError for a table that is
-    missing or damaged.
+    chosen: to show only the flows of a job or a communicator. Raises UsageError for a table that is missing or damaged.
     """
 
     def __init__(
@@ -76,12 +75,12 @@ class Views:
         connection: duckdb.DuckDBPyConnection,
         place: Place,
         runs: Sequence[str] | None = None,
-        flows: pa.Table | None = None,
+        chosen: inferred.Chosen | None = None,
     ) -> None:
         self._connection, self._place, self._runs = connection, place, runs
-        self._has_flows, self._has_streams = flows is not None, False
-        if flows is not None:
-            connection.register("given_flows", flows)
+        self._chosen, self._has_streams = chosen, False
+        if chosen:
+            connection.register("given_flows", chosen.flows)
             connection.execute(f"CREATE TABLE {_CHOSEN_FLOWS} AS FROM given_flows")
         self._made: set[str] = set()
         self._added: dict[str, str] = {}  # table -> table of the connection with more of its rows
@@ -135,7 +134,7 @@ class Views:
     def _provide_streams(self) -> None:
         """Put what Python makes in the place of its views."""
         if not self._has_streams:
-            inferred.provide(self._connection, is_chosen=self._has_flows)
+            inferred.provide(self._connection, self._chosen)
             self._has_streams = True
 
     def _withdraw_streams(self) -> None:
@@ -157,7 +156,7 @@ class Views:
         import duckdb
 
         for table in schema.tables():
-            view = _table_view(table, self._place, self._runs, only_flows=self._has_flows)
+            view = _table_view(table, self._place, self._runs, only_flows=self._chosen is not None)
             if table.name in self._added:
                 view += f" UNION ALL BY NAME (FROM {self._added[table.name]})"
             try:

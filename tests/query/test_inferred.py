@@ -5,6 +5,7 @@ What the jobs are is tested in tests/collectives and by the cases of the queries
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,10 +16,12 @@ import pytest
 from datasets import write_dataset
 from pyarrow import feather
 
+import ddnn_traces
 from ddnn_traces.collectives import tables
 from ddnn_traces.errors import QueryError
 from ddnn_traces.query import views
 from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.traffic import simulator
 
 CASE = Path(__file__).parents[1] / "queries" / "jobs" / "ring_of_3"
 
@@ -233,6 +236,31 @@ def test_rings_in_both_directions_are_a_ring_where_their_communicator_is_chosen(
     assert of_run.select("topology", "confidence", "problem").row(0) == ("unknown", 0, may_choose)
     assert chosen.select("topology", "confidence", "problem").row(0) == ("ring", None, None)
     assert remarks == [[f"run r: {may_choose}"], [f"run r: {said})"]]
+
+
+def test_nothing_is_to_choose_where_a_communicator_is(tmp_path: Path, cache: Path) -> None:
+    """Experts: the flows of the all-reduce of all workers carry the all-to-alls of the groups, too."""
+    job = {"run_id": "moe", "workers": 8, "iterations": 8, "model_bytes": 20_000_000, "compute_ms": 200.0}
+    file = tmp_path / "moe.toml"
+    lines = [
+        *(f"{name} = {json.dumps(value)}" for name, value in job.items()),
+        "[pattern]",
+        'name = "moe"',
+        "group_size = 4",
+    ]
+    file.write_text("\n".join(lines))
+    simulator.run(file, {}, tmp_path / "moe", None, lambda _: None)
+    with ddnn_traces.open(tmp_path / "moe") as dataset:
+        groups = dataset.query("communicators")
+        of_all = groups.filter(pl.col("hosts").str.count_matches(",") == 7)["communicator"].item()
+        of_run, of_job = dataset.query("several_patterns"), dataset.query("several_patterns", job=0)
+        assert of_run["problem"].item().endswith("see communicators and choose one by parameter communicator)")
+        assert of_job["problem"].item().endswith("see communicators and choose one by parameter communicator)")
+        for communicator in groups["communicator"]:
+            assert dataset.query("several_patterns", job=0, communicator=communicator).is_empty()
+            [problem] = dataset.query("topology", job=0, communicator=communicator)["problem"]
+            assert "choose" not in (problem or "")
+        assert dataset.query("communicators", job=0, communicator=of_all).height == 1
 
 
 @pytest.mark.parametrize(
