@@ -37,6 +37,11 @@ In `ddnn-traces sql`, in a dataset's traces.duckdb and in that of a release each
 has parameters. DuckDB's `duckdb_columns()` has meaning and unit of a view's columns as comments. A macro has no
 comments on columns: they are in its own comment, in `duckdb_functions()`.
 
+Each query takes the parameters `job` and `communicator` too, in `ddnn-traces query`, `ddnn-traces plot` and
+`Dataset.query`: it reads only the flows of a job (query jobs) or of a group of its hosts (query communicators). A query
+with a column job has only their rows, and takes `communicator` where it has that column. They are no parameters in SQL:
+there, join job_flows, or collective_transfers with collectives.
+
 A share is a part of a whole, 0 to 1; a ratio is a quotient of two values of the same unit. Columns without a unit are
 names, numbers that identify something, and truth values. A value is null where it is not known; a meaning gives other
 reasons.

@@ -40,7 +40,7 @@ def complete_parameters(context: click.Context, _parameter: click.Parameter, inc
     query = catalogue.catalogue().get(_argument(context, "name", 1))
     return [
         CompletionItem(f"{param.name}=", help=f"{param.type}, default {param.default}: {param.meaning}")
-        for param in (query.params if query else ())
+        for param in ((*query.params, *query.choices) if query else ())
         if param.name.startswith(incomplete)
     ]
 

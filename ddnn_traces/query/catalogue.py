@@ -86,12 +86,18 @@ class Param:
             raise QueryError(f"parameter {self.name} = {text!r} is not a {self.type}: {self.meaning}") from None
 
 
-#: Parameters of every query, by name: it reads only the flows of these, or has only their rows.
+#: Parameters of named queries, not in SQL: a query reads only the flows of these, or has only their rows.
 SELECTION = {
     param.name: param
     for param in (
         Param("job", "BIGINT", 0, "number of a job, as in query jobs: only its flows count"),
-        Param("communicator", "BIGINT", None, "number of a group of hosts of that job, as in query communicators"),
+        Param(
+            "communicator",
+            "BIGINT",
+            None,
+            "number of a group of hosts of that job (0 where none is given), as in query "
+            "communicators: only its flows count",
+        ),
     )
 }
 
@@ -140,6 +146,13 @@ class Query:
         return not self.params and not self.made_by
 
     @property
+    def choices(self) -> tuple[Param, ...]:
+        """Those of SELECTION that the query takes beside its own parameters."""
+        taken, columns = {param.name for param in self.params}, {column.name for column in self.columns}
+        of_rows = columns if "job" in columns else SELECTION.keys()
+        return tuple(param for name, param in SELECTION.items() if self.subject and name in of_rows - taken)
+
+    @property
     def description(self) -> str:
         """The head as text for people, and the SQL below it."""
         lines = [f"{self.name}: {self.question}", ""]
@@ -147,6 +160,7 @@ class Query:
         for param in self.params:
             default = "NULL" if param.default is None else param.default
             facts.append(("param", f"{param.name} {param.type} = {default}; {param.meaning}"))
+        facts += [("param", f"{param.name} {param.type}; {param.meaning}; not in SQL") for param in self.choices]
         facts += [("column", f"{column.name}: {column.comment}") for column in self.columns]
         before = ""
         for key, value in facts:
@@ -203,7 +217,8 @@ class Query:
         known = {param.name: param for param in self.params}
         for name in given.keys() - SELECTION.keys():
             if name not in known:
-                raise QueryError(f"query {self.name} has no parameter {name}; {nearest(name, list(known))}")
+                all_names = [*known, *(param.name for param in self.choices)]
+                raise QueryError(f"query {self.name} has no parameter {name}; {nearest(name, all_names)}")
         return {name: param.value(given[name]) if name in given else param.default for name, param in known.items()}
 
     def selection(self, given: Mapping[str, Any]) -> dict[str, int]:

@@ -83,6 +83,10 @@ def matching_runs(patterns: Sequence[str], where: str | Path, cache: Path | None
 _CALL = re.compile(r"\b(?P<name>\w+)\((?P<arguments>|\w+ := \$\w+(?:,\s*\w+ := \$\w+)*)\)(?P<alias> AS)?", re.ASCII)
 
 
+#: A call with a parameter that SQL has not (catalogue.SELECTION).
+_CHOICE = re.compile(rf"\b(?P<name>\w+)\([^()]*\b(?P<choice>{'|'.join(catalogue.SELECTION)})\s*:?=")
+
+
 def _is_by_default(call: re.Match[str], values: Mapping[str, Any]) -> bool:
     """Whether a named query is called as without arguments. values: of the calling query's parameters."""
     if call["name"] not in catalogue.catalogue():
@@ -442,6 +446,12 @@ class Dataset:
                 error = located
         if (macro := re.search(r"Table with name (\w+) does not exist", str(error))) and _is_macro(macro[1]):
             return f"{macro[1]} is a macro, since it has parameters: write {macro[1]}()"
+        if (call := _CHOICE.search(text)) and call["name"] in catalogue.catalogue():
+            name, choice = call["name"], call["choice"]
+            return (
+                f"{name}: {choice} is no parameter in SQL, only of 'ddnn-traces query {name}' and Dataset.query(); in "
+                "SQL join job_flows for the flows of a job, collective_transfers with collectives for a communicator's"
+            )
         if isinstance(error, duckdb.InvalidInputException):  # also what a query states by error()
             return str(error).removeprefix("Invalid Input Error: ")
         before = len(statements[0]) - len(statements[0].lstrip("\n")) if len(statements) == 1 else 0

@@ -64,7 +64,7 @@ def test_runs_of_the_dataset(sample_dataset: Dataset) -> None:
 
 def test_parameters_of_the_query(sample_dataset: Dataset) -> None:
     line = f"ddnn-traces query {sample_dataset.path} pair_throughput --param "
-    assert names(complete(line)) == ["window_ms=", "from_ms=", "length_ms="]
+    assert names(complete(line)) == ["window_ms=", "from_ms=", "length_ms=", "job=", "communicator="]
     answer = complete(line + "w")
     assert names(answer) == ["window_ms="]
     assert "DOUBLE, default 10.0: length of a window, ms" in answer[2]

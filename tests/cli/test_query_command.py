@@ -125,7 +125,8 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 NO_LOG = (
     "no training log (table steps is empty); put train_history.log into the run's folder and ingest again; without a "
-    "log, queries inferred_steps and job_steps find the steps in the traffic, with their times and bytes"
+    "log, queries inferred_steps and job_steps have the steps that the traffic shows, and --infer-steps takes them "
+    "where they are sure"
 )
 
 

@@ -6,6 +6,7 @@ What the jobs are is tested in tests/collectives and by the cases of the queries
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from pyarrow import feather
 import ddnn_traces
 from ddnn_traces.collectives import tables
 from ddnn_traces.errors import QueryError
-from ddnn_traces.query import views
+from ddnn_traces.query import catalogue, views
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.traffic import simulator
 
@@ -275,6 +276,22 @@ def test_nothing_is_to_choose_where_a_communicator_is(tmp_path: Path, cache: Pat
 def test_a_job_that_there_is_not_is_named(jobs: Dataset, name: str, params: dict[str, object], said: str) -> None:
     with pytest.raises(QueryError, match=said):
         jobs.query(name, **params)
+
+
+@pytest.mark.parametrize(
+    ("name", "taken"),
+    [("traffic_matrix", ["job", "communicator"]), ("job_steps", ["job"]), ("collectives", ["job", "communicator"])],
+)
+def test_describe_sql_and_queries_agree_on_job_and_communicator(jobs: Dataset, name: str, taken: list[str]) -> None:
+    query = catalogue.find(name)
+    assert re.findall(r"(\w+) BIGINT; .*; not in SQL$", query.description, re.MULTILINE) == taken
+    for choice in ("job", "communicator"):
+        if choice in taken:
+            assert jobs.query(name, **{choice: 0}).height
+        with pytest.raises(QueryError, match=f"{name}: {choice} is no parameter in SQL, .*; in SQL join job_flows"):
+            jobs.sql(f"FROM {name}({choice} := 0)")
+    with pytest.raises(QueryError, match=r"has no parameter jobs; did you mean job\?"):
+        jobs.query(name, jobs=0)
 
 
 def test_a_host_that_talks_to_itself_has_no_job(tmp_path: Path, cache: Path) -> None:
