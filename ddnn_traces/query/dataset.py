@@ -6,6 +6,7 @@ import fnmatch
 import functools
 import html
 import re
+import shlex
 import shutil
 import tempfile
 import threading
@@ -51,6 +52,20 @@ _PROBLEMS = {"ring_order": "several_patterns"}  # a ring is one of a run
 _INFERRED = {"steps": "inferred_step_rows", "step_flows": "inferred_step_flows"}
 
 _SHOWN_RUNS = 3  # names in a dataset's repr, and of runs where a name is wrong
+
+
+#: Queries, and subjects of queries, whose conclusions take a run for one training.
+_OF_ONE_TRAINING = frozenset({"several_patterns", "step_bursts", *_PROBLEMS})
+_CONCLUDING = frozenset({"topology", "steps", "throughput", "volume", "collectives"})
+
+
+def _mixes_jobs(name: str) -> bool:
+    """Whether a named query concludes on a whole run what traffic beside the training job may disturb."""
+    query = catalogue.find(name)
+    takes_job = any(param.name == "job" for param in query.choices)
+    of_rows = any(column.name == "job" for column in query.columns)
+    reads = catalogue.read_by(name) | {name}
+    return takes_job and not of_rows and query.subject in _CONCLUDING and bool(reads & _OF_ONE_TRAINING)
 
 
 def _is_of_files(error: duckdb.Error) -> bool:
@@ -477,7 +492,20 @@ class Dataset:
         """What the rows of a named query do not say: a line for each run, with the query or parameter that does."""
         rows = self.query_arrow(_PROBLEMS[name], {**params}).to_pylist() if name in _PROBLEMS else []
         problems = [f"run {row['run_id']}: {row['problem']}" for row in rows]
+        if _mixes_jobs(name) and not catalogue.SELECTION.keys() & params:
+            problems += self._other_traffic(name, params)
         return problems + missing.lines_of_undeclared(self._connection, name, len(self.run_ids))
+
+    def _other_traffic(self, name: str, params: Mapping[str, Any]) -> list[str]:
+        """For each run with traffic beside a training job, the command that leaves it out."""
+        lines = []
+        rows = self.query_arrow("other_traffic", {}).to_pylist()
+        for run_id, jobs, problem in ((row["run_id"], row["jobs"], row["problem"]) for row in rows if row["problem"]):
+            given = [word for item in params.items() for word in ("--param", "=".join(map(str, item)))]
+            words = ["ddnn-traces", "query", self.name, name, "--run", run_id, *given, "--param", "job=0"]
+            others = f" (jobs 0 to {jobs - 1})" if jobs > 1 else ""
+            lines.append(f"run {run_id}: {problem}; of one job alone{others}: {shlex.join(words)}")
+        return lines
 
     def missing_files(self) -> list[str]:
         """Files that ingest wrote and that are gone: a line for each run, with the remedy."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from ddnn_traces.query import catalogue, views
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.traffic import simulator
 
+DOWNLOAD = Path(__file__).parents[1] / "queries" / "other_traffic" / "a_download_beside_a_ring"
 CASE = Path(__file__).parents[1] / "queries" / "jobs" / "ring_of_3"
 
 
@@ -206,7 +208,10 @@ def test_two_jobs_have_no_common_topology(jobs: Dataset) -> None:
     [patterns] = jobs.query("several_patterns").to_dicts()
     assert (patterns["jobs"], patterns["problem"]) == (2, row["problem"])
     assert jobs.query("inferred_jobs")["job"].to_list() == [0, 1]
-    assert jobs.remarks("ring_order", {}) == [f"run r: {row['problem']}"]
+    first, second = jobs.remarks("ring_order", {})
+    assert first == f"run r: {row['problem']}"
+    assert second.endswith(f"(jobs 0 to 1): ddnn-traces query {jobs.name} ring_order --run r --param job=0")
+    assert "jobs on hosts in common" in second
 
 
 def test_a_chosen_communicator_has_the_topology_of_its_flows(jobs: Dataset) -> None:
@@ -237,6 +242,25 @@ def test_rings_in_both_directions_are_a_ring_where_their_communicator_is_chosen(
     assert of_run.select("topology", "confidence", "problem").row(0) == ("unknown", 0, may_choose)
     assert chosen.select("topology", "confidence", "problem").row(0) == ("ring", None, None)
     assert remarks == [[f"run r: {may_choose}"], [f"run r: {said})"]]
+
+
+def test_a_download_beside_a_training_is_named_with_the_command_without_it(tmp_path: Path, cache: Path) -> None:
+    given = {file.stem: pl.read_csv(file, infer_schema=False) for file in DOWNLOAD.glob("*.csv")}
+    del given["expected"]
+    with write_dataset(tmp_path / "with download", given) as opened:
+        assert opened.remarks("traffic_matrix", {}) == []  # facts
+        [remark] = opened.remarks("topology", {})
+        shown, command = remark.split("; of one job alone: ")
+        assert shown == (
+            "run r: 10% of the payload is to or from hosts outside the training job, most from 192.0.2.7 to 10.0.0.1"
+        )
+        assert shlex.split(command) == [
+            "ddnn-traces", "query", opened.name, "topology", "--run", "r", "--param", "job=0",
+        ]  # fmt: skip
+        assert opened.remarks("topology", {"job": "0"}) == []
+        assert opened.query("topology", job=0)["topology"].to_list() == ["ring"]
+        [other] = opened.remarks("inferred_steps", {"longest_step_s": "5"})
+        assert "inferred_steps --run r --param longest_step_s=5 --param job=0" in other
 
 
 def test_nothing_is_to_choose_where_a_communicator_is(tmp_path: Path, cache: Path) -> None:
