@@ -15,7 +15,6 @@ from ddnn_traces.collectives.streams import MS, SMALL, Array, Stream, distance, 
 _SAME_TIME = 1.35  # factor between the step times of two flows: medians of loaded hosts
 _ALMOST_BEST = 0.97  # of a flow's best score: rounds of its step have 0.88 to 0.96 of it, or as much in some flows only
 _FEW_VOTES = 0.2  # of the flows that take a part of a step for the whole
-_AS_CLEAR = 0.5  # of the best score of these flows
 _MOST_JITTER = 0.15  # of a step, between the steps of two flows of one job: 0.01 to 0.1, of two jobs 0.28 and more
 _MANY_FLOWS, _LITTLE_JITTER = 200, 0.05
 _OF_A_PART, _OF_A_JOB = 0.8, 0.95  # share of steps: two jobs of near step times often send constant bytes, too
@@ -71,12 +70,36 @@ def find_jobs(streams: Sequence[Stream]) -> tuple[list[Job], list[Stream]]:
         taken = [job for job in clusters if is_closed(job)] or clusters
         jobs += taken
         left -= {stream for job in taken for stream in job}
-    if not any(is_closed(job) for job in jobs) and (job := _with_best_periods(possible)):
-        jobs, left = [job], left - set(job)
     jobs = _merged([*jobs, *({stream: latest[stream]} for stream in possible if stream in left and stream in latest)])
-    jobs = _completed(jobs, streams)
+    if not any(is_closed(job) for job in jobs) and (job := _with_best_periods(possible)):
+        jobs = [job]
+    jobs = _completed(_with_others(jobs, possible), streams)
     known = {stream for job in jobs for stream in job}
     return jobs, [stream for stream in streams if stream not in known]
+
+
+def _with_others(jobs: list[Job], possible: dict[Stream, list[Period]]) -> list[Job]:
+    """The jobs; the closed ones with other flows between their hosts.
+
+    These send as much in each step, though they recur less often; or a longer step is nearly the best of all: then the
+    job's was a part of it, as of a step whose layers are equal.
+    """
+    closed = [job for job in jobs if is_closed(job) and step_silences(job)]
+    left = set(possible).difference(*closed)
+    whole: list[Job] = []
+    for job in closed:
+        hosts = hosts_of(job)
+        near = [stream for stream in possible if stream in left and {stream.src, stream.dst} <= hosts]
+        found = max((_with_equal_bytes(near, times) for times in _boundaries(job)), key=len) if near else {}
+        data = without_control({stream: period.size for stream, period in {**job, **found}.items()})
+        job = job | {stream: period for stream, period in found.items() if stream in data}
+        others = [stream for stream in near if stream not in job]
+        if others and (longer := _with_best_periods({stream: possible[stream] for stream in [*job, *others]})):
+            job = longer
+        whole.append(job)
+        left -= set(job)
+    rest = ({stream: job[stream] for stream in job if stream in left} for job in jobs)
+    return [*whole, *filter(None, rest)]
 
 
 def _completed(jobs: list[Job], streams: Sequence[Stream]) -> list[Job]:
@@ -120,16 +143,23 @@ def _with_disturbed(job: Job, streams: Sequence[Stream]) -> Job | None:
     if max(period.score for period in job.values()) < _SURE:
         return None
     for times in _boundaries(job):
-        whole = dict(job)
-        for stream in streams:
-            at = np.searchsorted(stream.first, times)
-            if stream not in job and at[-1] < len(stream.first) and _share_of_equal(stream, times) >= _CONSTANT:
-                size = float(np.median(np.diff(stream.position_at(times))))
-                silence = float(np.median(stream.first[at[1:]] - stream.last[at[1:] - 1]))
-                whole[stream] = Period(size, 0.0, at, np.arange(len(at)), silence, float(np.median(np.diff(times))))
+        whole = job | _with_equal_bytes(streams, times)
         if len(job) < len(whole) <= 2 * len(job) and len(hosts_of(whole)) > 2 and is_closed(whole):
             return whole
     return None
+
+
+def _with_equal_bytes(streams: Sequence[Stream], times: Array) -> Job:
+    """The flows that send the same bytes between most of these times, which are taken for starts of their steps."""
+    found: Job = {}
+    for stream in streams:
+        at = np.searchsorted(stream.first, times)
+        at = at[at < len(stream.first)]
+        if len(at) > max(1, _PRESENT * len(times)) and _share_of_equal(stream, times) >= _CONSTANT:
+            size = float(np.median(np.diff(stream.position_at(times))))
+            silence = float(np.median(stream.first[at[1:]] - stream.last[at[1:] - 1]))
+            found[stream] = Period(size, 0.0, at, np.arange(len(at)), silence, float(np.median(np.diff(times))))
+    return found
 
 
 def _near(time: float, other: float) -> bool:
@@ -156,14 +186,9 @@ def _step_time(possible: dict[Stream, list[Period]]) -> float | None:
         parts = round(longer / time)
         if parts < 2 or not _near(parts * time, longer):
             continue
-        mine = [found for stream, found in possible.items() if _near(times[stream], time)]
-        # one flow's word counts where the time is clear in it, and possible for all
-        clearest = max(found[0].score for stream, found in possible.items() if _near(times[stream], longer))
-        is_clear = clearest >= _AS_CLEAR * max(found[0].score for found in mine)
-        if votes(longer) < max(2, _FEW_VOTES * count) and not (
-            is_clear and all(any(_near(p.time, longer) for p in found) for found in possible.values())
-        ):
+        if votes(longer) < max(2, _FEW_VOTES * count):
             continue
+        mine = [found for stream, found in possible.items() if _near(times[stream], time)]
         if sum(any(_near(p.time, longer) for p in found) for found in mine) >= _CONSTANT * len(mine):
             time = longer
     return time
@@ -216,10 +241,22 @@ def _merged(jobs: list[Job]) -> list[Job]:
     for one, other in itertools.permutations(jobs, 2):
         near = len(one) >= len(other) and hosts_of(one) & hosts_of(other)
         least = _OF_A_JOB if is_closed(other) else _OF_ONE_SIZE if _is_one_size({**one, **other}) else _OF_A_PART
-        if near and any(_constant(other, times, least) >= _CONSTANT for times in _boundaries(one)):
-            rest = [job for job in jobs if job is not one and job is not other]
-            return _merged([{**one, **other}, *rest])
+        for times in _boundaries(one) if near else ():
+            if _constant(other, times, least) >= _CONSTANT:
+                rest = [job for job in jobs if job is not one and job is not other]
+                return _merged([{**one, **(_in_steps(other, times) if is_closed(one) else other)}, *rest])
     return jobs
+
+
+def _in_steps(job: Job, times: Array) -> Job:
+    """The job's flows; a period that is neither a part nor a multiple of these steps becomes that of the steps."""
+    found = _with_equal_bytes(list(job), times)
+    odd = {}
+    for stream, period in found.items():
+        less, more = sorted((job[stream].size, period.size))
+        if abs(more - round(more / less) * less) > tolerance(more):
+            odd[stream] = period
+    return {**job, **odd}
 
 
 def _is_one_size(job: Job) -> bool:

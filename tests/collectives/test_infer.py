@@ -176,6 +176,16 @@ def test_a_link_that_disturbs_a_flow_does_not_make_several_steps_one() -> None:
     assert [one.tensor_bytes for one in job.collectives] == [pytest.approx(3_200_000, rel=0.01)]
 
 
+@pytest.mark.long
+def test_a_flow_that_recurs_every_few_steps_joins_the_job_of_the_others() -> None:
+    """20 steps of a server with three workers and 10% loss, which had no job."""
+    [job] = infer(streams_of(CAPTURES / "torchp2p-resnet_like-sgd-32-gloo-loss_10-ps-n3-1ms"))
+    assert len(job.steps.whole) == 20
+    assert [(one.kind, one.tensor_bytes) for one in job.collectives] == [
+        ("all_reduce", pytest.approx(4_835_752, rel=0.001))
+    ]
+
+
 def test_flows_over_a_long_way_join_the_job_of_the_others() -> None:
     """With 10 ms more on the way of worker-4 its flows pause in each round trip, so that they show no period."""
     name = "torch-eight_layers-sgd-32-gloo-normal-ring-n4-sleep-delay_worker4_10"
@@ -322,17 +332,25 @@ def test_equal_layers_of_pytorch(name: str, gathered: int) -> None:
         ("late_host_of_experts", {"all_to_all": 4, "all_reduce": 1}),  # the others exchange theirs before
         ("late_host_of_fsdp", {"all_gather": 6, "reduce_scatter": 3}),  # in 9 of 14 steps: flows go on at other bytes
         ("late_host_two_steps_as_one", {"all_gather": 8, "reduce_scatter": 4}),  # two steps are the period of each flow
+        ("late_host_of_one_flow", {"all_gather": 8, "reduce_scatter": 4}),  # one flow recurs clearly every three steps
         ("late_host_of_a_ring", {"all_reduce": 1}),  # four of five hosts send behind the wait as behind the computation
     ],
 )
 def test_a_late_host_of_real_training(name: str, kinds: dict[str, int]) -> None:
     """Messages of gloo with 4 to 6 hosts, one of which sleeps for 60 to 100 ms a step: three runs of the testbed, and
-    fully_shard in network namespaces."""
+    two of fully_shard in network namespaces."""
     [job] = tables.jobs_of(name, pq.read_table(Path(__file__).parent / f"{name}.parquet")).to_pylist()
     assert Counter(one["kind"] for one in job["collectives"]) == kinds
     assert {len(one["hosts"]) for one in job["collectives"]} == {
         len({h for c in job["collectives"] for h in c["hosts"]})
     }
+
+
+def test_flows_that_recur_twice_a_step_are_no_job_of_their_own() -> None:
+    """12 steps of fully_shard with four equal layers: the flows of one direction recur nearly as well in half steps."""
+    [job] = tables.jobs_of("run", pq.read_table(Path(__file__).parent / "fsdp_half_steps.parquet")).to_pylist()
+    assert len({transfer["step"] for one in job["collectives"] for transfer in one["transfers"]}) == 12
+    assert Counter(one["kind"] for one in job["collectives"]) == {"all_gather": 8, "reduce_scatter": 4}
 
 
 def test_of_two_orders_that_fit_the_one_with_even_backward_computations_counts() -> None:
