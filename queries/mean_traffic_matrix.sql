@@ -1,7 +1,7 @@
 -- question: How much do hosts send to each other in each configuration, averaged over its runs?
 -- subject: volume
--- row: a configuration of known topology and model, and a directed pair of hosts that sent something in one of its runs
--- inputs: run_configurations, run_settings, traffic_matrix, step_pairs, host_names
+-- row: a configuration of known topology and model, and a directed pair of hosts (run_hosts) that sent something in one of its runs
+-- inputs: run_configurations, run_settings, traffic_matrix, step_pairs, host_names, run_hosts
 -- param: chosen_runs VARCHAR = NULL; only runs whose name matches this pattern (GLOB: * any text, ? any character); NULL: all
 -- param: models VARCHAR = pooled; pooled: runs of different models and numbers of steps are one configuration, as in the paper's figure; apart: they are not
 -- figure: zerwas fig. 4 (averaged over all models)
@@ -50,8 +50,12 @@ WITH configured AS MATERIALIZED (
     SELECT configuration, string_agg(setting || ' ' || found, '; ' ORDER BY setting) AS pooled
     FROM differing
     GROUP BY configuration
-), pairs AS (  -- a multicast address is an end of pairs, but no host
-    SELECT configuration, coalesce(src.host, m.src_ip) AS src_host, coalesce(dst.host, m.dst_ip) AS dst_host,
+), counting AS MATERIALIZED (
+    SELECT run_id, host_ip, host
+    FROM host_names
+    SEMI JOIN run_hosts USING (run_id, host_ip)
+), pairs AS (
+    SELECT configuration, src.host AS src_host, dst.host AS dst_host,
            sum(m.wire_bytes) AS wire_bytes,
            CASE WHEN count(m.payload_bytes) = count(*) THEN sum(m.payload_bytes) END AS payload_bytes,
            coalesce(sum(s.wire_bytes), 0) AS step_wire_bytes,
@@ -59,9 +63,14 @@ WITH configured AS MATERIALIZED (
     FROM traffic_matrix AS m
     JOIN configured USING (run_id)
     LEFT JOIN in_steps AS s ON s.run_id = m.run_id AND s.src_ip = m.src_ip AND s.dst_ip = m.dst_ip
-    LEFT JOIN host_names AS src ON src.run_id = m.run_id AND src.host_ip = m.src_ip
-    LEFT JOIN host_names AS dst ON dst.run_id = m.run_id AND dst.host_ip = m.dst_ip
+    JOIN counting AS src ON src.run_id = m.run_id AND src.host_ip = m.src_ip
+    JOIN counting AS dst ON dst.run_id = m.run_id AND dst.host_ip = m.dst_ip
     GROUP BY ALL
+), totals AS (  -- of all addresses
+    SELECT configuration, sum(wire_bytes) AS all_bytes
+    FROM traffic_matrix
+    JOIN configured USING (run_id)
+    GROUP BY configuration
 ), named AS (
     SELECT configuration, host, min(place) AS least_place
     FROM host_names
@@ -82,8 +91,9 @@ SELECT configuration, runs, pooled, src.place AS src_place, src_host, dst.place 
        CASE WHEN has_steps THEN step_payload_bytes / runs END AS mean_step_payload_bytes,
        wire_bytes / runs AS mean_wire_bytes,
        payload_bytes / runs AS mean_payload_bytes,
-       wire_bytes / sum(wire_bytes) OVER (PARTITION BY configuration) AS share_of_volume
+       wire_bytes / all_bytes AS share_of_volume
 FROM pairs
+JOIN totals USING (configuration)
 JOIN configurations USING (configuration)
 LEFT JOIN pooled USING (configuration)
 JOIN placed AS src USING (configuration)

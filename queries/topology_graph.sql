@@ -1,7 +1,7 @@
 -- question: Between which hosts does the payload of each run go, and where are its root and the order of its ring?
 -- subject: topology
--- row: a run and a directed pair of hosts that sends payload
--- inputs: flows, host_names, topology, ring_order
+-- row: a run and a directed pair of hosts (run_hosts) that sends payload
+-- inputs: flows, host_names, run_hosts, topology, ring_order
 -- param: most_hosts BIGINT > 0 = 64; only pairs among this many hosts of a run, the first by rank
 -- column: run_id
 -- column: topology; inferred topology (topology)
@@ -15,9 +15,13 @@
 -- column: src_position; place of the sender in the ring, from 0 (ring_order); null without a ring
 -- column: src_is_root; whether the sender is the root or centre
 -- column: dst_is_root; whether the receiver is
-WITH pairs AS (
+WITH counting AS MATERIALIZED (
+    FROM run_hosts
+), pairs AS (
     SELECT run_id, src_ip, dst_ip, sum(payload_bytes)::BIGINT AS payload
     FROM flows
+    SEMI JOIN counting AS s ON s.run_id = flows.run_id AND s.host_ip = src_ip
+    SEMI JOIN counting AS d ON d.run_id = flows.run_id AND d.host_ip = dst_ip
     GROUP BY run_id, src_ip, dst_ip
     HAVING payload > 0
 ), ends AS (

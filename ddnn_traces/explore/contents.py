@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddnn_traces.query.bounded import BOUNDS
-from ddnn_traces.report.explorer import TIMED_COLLECTIVES, WORKERS
+from ddnn_traces.report.explorer import NO_HOST, TIMED_COLLECTIVES, WORKERS
 
 if TYPE_CHECKING:
     import duckdb
@@ -41,9 +41,10 @@ CREATE TABLE explored_windows AS
 WITH named AS MATERIALIZED (
     SELECT run_id, host_ip, host
     FROM host_names
+    SEMI JOIN run_hosts USING (run_id, host_ip)
 )
-SELECT run_id AS run, coalesce(source.host, src_ip) AS sender, coalesce(target.host, dst_ip) AS receiver, flow, flow_id,
-       round(since_start_s, 9) AS since_start_s,
+SELECT run_id AS run, coalesce(source.host, {no_host}) AS sender, coalesce(target.host, {no_host}) AS receiver,
+       flow, flow_id, round(since_start_s, 9) AS since_start_s,
        round(since_start_s + greatest(round({window_ms} * 1e6 / base_ns), 1) * base_ns / 1e9, 9) AS until_s,
        packets, wire_bytes, gbit_per_s, CASE WHEN {runs} = 1 THEN sender ELSE run END AS series
 FROM throughput_windows(window_ms := {window_ms})
@@ -123,7 +124,7 @@ def make(dataset: Dataset, zoom: tuple[float, float] | None = None) -> Contents:
     """
     begin_s, end_s = zoom or (-math.inf, math.inf)
     runs = tuple(dataset.run_ids)
-    values = {"runs": len(runs), "most": MOST_WITH_COLLECTIVES, "workers": WORKERS}
+    values = {"runs": len(runs), "most": MOST_WITH_COLLECTIVES, "workers": WORKERS, "no_host": NO_HOST}
     values |= {"collectives": TIMED_COLLECTIVES, "begin_s": f"'{begin_s!r}'::DOUBLE", "end_s": f"'{end_s!r}'::DOUBLE"}
     # all queries that these tables need, and no others: to define all of them takes seconds
     connection = dataset.provide(_TABLES.format(window_ms="1.0", **values))

@@ -35,6 +35,9 @@ FLOWS = 20
 STEPS = 2000
 COLLECTIVES = 500
 
+#: In SQL: what stands for all addresses that are no host of the run (query run_hosts), as those of multicast.
+NO_HOST = "'other addresses'"
+
 #: Workers by their labels, with their hosts' names in figures.
 WORKERS = """
     SELECT run_id, label AS worker, min(host) AS host
@@ -53,7 +56,7 @@ TIMED_COLLECTIVES = """
     JOIN run_spans USING (run_id)
 """
 
-_WINDOWS = """
+_WINDOWS = f"""
 WITH spans AS (
     SELECT run_id, first_ns, greatest(1, ceil((last_ns - first_ns) / $windows / base_ns))::BIGINT * base_ns AS width_ns
     FROM run_spans
@@ -61,14 +64,18 @@ WITH spans AS (
     SELECT run_id, flow_id, src_ip, dst_ip,
            row_number() OVER (PARTITION BY run_id ORDER BY wire_bytes DESC, flow_id) AS place
     FROM five_tuples
+), hosts_of_runs AS MATERIALIZED (
+    SELECT run_id, host_ip, host
+    FROM host_names
+    SEMI JOIN run_hosts USING (run_id, host_ip)
 ), named AS (
-    SELECT run_id, connection_id, coalesce(src.host, src_ip) AS sender, coalesce(dst.host, dst_ip) AS receiver,
+    SELECT run_id, connection_id, coalesce(src.host, {NO_HOST}) AS sender, coalesce(dst.host, {NO_HOST}) AS receiver,
            CASE WHEN place <= $flows THEN flow ELSE sender || ' → ' || receiver || ', other flows' END AS flow
     FROM ranked
     JOIN flow_names USING (run_id, flow_id)
     JOIN (SELECT run_id, flow_id, connection_id FROM flow_connections) USING (run_id, flow_id)
-    LEFT JOIN (SELECT run_id, host_ip AS src_ip, host FROM host_names) AS src USING (run_id, src_ip)
-    LEFT JOIN (SELECT run_id, host_ip AS dst_ip, host FROM host_names) AS dst USING (run_id, dst_ip)
+    LEFT JOIN (SELECT run_id, host_ip AS src_ip, host FROM hosts_of_runs) AS src USING (run_id, src_ip)
+    LEFT JOIN (SELECT run_id, host_ip AS dst_ip, host FROM hosts_of_runs) AS dst USING (run_id, dst_ip)
 )
 SELECT run_id, width_ns, sender, receiver, flow, (window_start_ns - first_ns) // width_ns AS "window",
        sum(wire_bytes)::BIGINT AS bytes

@@ -15,6 +15,7 @@ from tools import RunCommand, probe
 
 import ddnn_traces
 from ddnn_traces.errors import UsageError
+from ddnn_traces.explore import contents
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.report import explorer
 from ddnn_traces.traffic.synthetic import SyntheticRun, write_runs
@@ -97,7 +98,8 @@ def write_two_connections(folder: Path) -> Path:
     flows |= {"src_port": [1, 1], "dst_port": [2, 2], "protocol": [6, 6], "connection": [0, 1], "wire_bytes": [9, 5]}
     windows = {"run_id": ["r", "r"], "flow_id": [0, 1], "window_start_ns": [0, 3000], "window_ns": [1000] * 2}
     windows |= {"wire_bytes": [9, 5]}
-    tables = {"runs": {"run_id": ["r"]}, "flows": flows, "flow_windows": windows}
+    hosts = {"run_id": ["r", "r"], "host_ip": ["10.0.0.1", "10.0.0.2"]}
+    tables = {"runs": {"run_id": ["r"]}, "hosts": hosts, "flows": flows, "flow_windows": windows}
     with write_dataset(folder / "d", {name: pl.DataFrame(rows) for name, rows in tables.items()}) as opened:
         explorer.write(opened, folder / "page.html")
     return folder / "page.html"
@@ -145,6 +147,27 @@ def test_connections_that_follow_each_other_are_one_flow(tmp_path: Path) -> None
     (run,) = runs_of(write_two_connections(tmp_path)).values()
     assert (run["bytes"], run["window"], run["flow"]) == ([9, 5], [0, 3], [0, 0])
     assert run["flows"] == [["10.0.0.1", "10.0.0.2", "10.0.0.1:1 → 10.0.0.2:2"]]
+
+
+def test_addresses_that_are_no_hosts_are_one(tmp_path: Path) -> None:
+    """Every byte is drawn; announcements are in one row and column."""
+    case = Path(__file__).parents[1] / "queries" / "topology_graph" / "addresses_of_the_network_are_no_hosts"
+    tables = {name: pl.read_csv(case / f"{name}.csv", infer_schema=False) for name in ("runs", "hosts", "flows")}
+    tables["flows"] = tables["flows"].with_columns(wire_bytes=pl.col("payload_bytes"))
+    tables["flow_windows"] = tables["flows"].select(
+        "run_id", "flow_id", "wire_bytes", "payload_bytes", window_start_ns=pl.lit(0), window_ns=pl.lit(1_000_000)
+    )
+    with write_dataset(tmp_path / "d", tables) as opened:
+        explorer.write(opened, tmp_path / "page.html")
+    (run,) = runs_of(tmp_path / "page.html").values()
+    other = "other addresses"
+    assert {name for sender, receiver, _ in run["flows"] for name in (sender, receiver)} == {"W1", "W2", other}
+    assert sum(run["bytes"]) == 600 + 600 + 100 + 300 + 200 + 300 + 300 + 80
+    with ddnn_traces.open(tmp_path / "d") as opened:
+        contents.make(opened)
+        pairs = "SELECT DISTINCT sender, receiver FROM explored_windows ORDER BY ALL"
+        drawn = opened.provide("").execute(pairs).fetchall()
+    assert drawn == [("W1", "W2"), ("W1", other), ("W2", "W1"), (other, other)]
 
 
 @pytest.mark.long
