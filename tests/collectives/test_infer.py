@@ -463,7 +463,7 @@ def test_a_chosen_communicator_has_one_topology_where_all_its_patterns_have(
     step: list[Any], topology: str | None, problem: str | None
 ) -> None:
     jobs = pa.Table.from_pylist([step_of(*step) | {"job": 0}], schema=tables.JOBS)
-    [row] = tables.patterns_of(jobs, is_chosen=True).to_pylist()
+    [row] = tables.patterns_of(jobs, chosen={"job"}).to_pylist()
     assert (row["topology"], row["problem"]) == (topology, problem)
     assert tables.patterns_of(jobs).to_pylist()[0]["topology"] is None  # of a whole run no law says what it sends
 
