@@ -91,6 +91,12 @@ def packet_loop(sample: Path, once: Once, worker_id: str) -> None:
         once("packet-loop", lambda path: ddnn_traces.ingest(run, path).close())
 
 
+@pytest.fixture(scope="session", autouse=True)
+def kept_queries(once: Once) -> None:
+    """As an ingest of a user does: no later dataset makes the queries again, which takes a second."""
+    once("kept-queries", lambda _: views.keep_queries())
+
+
 @pytest.fixture(scope="session")
 def sample_dataset(sample: Path, once: Once) -> Iterator[Dataset]:
     """The captures of tests/traces, ingested. Not to be changed."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import filecmp
+import functools
 import glob
 import hashlib
 import inspect
@@ -51,6 +52,7 @@ CLOSED: dict[str, Any] = {
     "threads": "1",
 }
 
+_KEPT = "kept_queries"  # name of an attached file
 _CHOSEN_FLOWS = "chosen_flows"  # table of an open dataset
 
 # SQL that lists views, columns or comments: its result would be wrong while some are missing. The words of the second
@@ -84,6 +86,7 @@ class Views:
             connection.execute(f"CREATE TABLE {_CHOSEN_FLOWS} AS FROM given_flows")
         self._made: set[str] = set()
         self._added: dict[str, str] = {}  # table -> table of the connection with more of its rows
+        self._has_comments = self._are_copies = False
         self._create_tables()
 
     def show(self, runs: Sequence[str] | None, added: Mapping[str, pa.Table] = MappingProxyType({})) -> None:
@@ -123,12 +126,15 @@ class Views:
         return is_new
 
     def _make_all(self) -> bool:
-        if self._made == catalogue.catalogue().keys():
+        if self._has_comments:
             return False
+        if not self._made:
+            keep_queries()
         self._add(set(catalogue.catalogue()))
         self._withdraw_streams()  # the comments are of the views
-        comments = map(_query_comments, catalogue.catalogue().values())
+        comments = map(_query_comments, () if self._are_copies else catalogue.catalogue().values())
         self._connection.execute(";".join([*_table_comments(), *chain.from_iterable(comments)]))
+        self._has_comments = True
         return True
 
     def _provide_streams(self) -> None:
@@ -143,7 +149,8 @@ class Views:
             self._has_streams = False
 
     def _add(self, names: set[str]) -> None:
-        if new := names - self._made:
+        new = names - self._made
+        if new and not self._copied():
             with _all_or_nothing(self._connection):
                 self._connection.execute(";".join(f"DROP VIEW {name}" for name in schema.TABLES))
                 _make_queries(
@@ -151,6 +158,29 @@ class Views:
                 )
                 self._create_tables()
             self._made |= new
+
+    def _copied(self) -> bool:
+        """Make all queries at once, as copies of those kept in a file: to make ten takes longer.
+
+        False where there is no file that can be read, where some are made, or within a transaction of the user's.
+        """
+        import duckdb
+
+        file = None if self._made else _kept_queries()
+        if file is None or not file.is_file():
+            return False
+        try:
+            with _all_or_nothing(self._connection) as is_own:
+                if is_own:
+                    copy_queries(self._connection, file)
+        except duckdb.InterruptException:
+            raise
+        except duckdb.Error:  # a damaged file, or a disk without locks
+            return False
+        if is_own:
+            self._connection.execute(f"DETACH {_KEPT}")
+            self._made, self._are_copies = set(catalogue.catalogue()), True
+        return is_own
 
     def _create_tables(self) -> None:
         import duckdb
@@ -195,6 +225,7 @@ def write(file: Path, dataset: Path) -> None:
 
     here = in_folder(dataset.resolve())
     _cached(file, _definitions(here)[:16], lambda new: _make_definitions(new, here))
+    keep_queries()
     about = {"dataset": str(dataset.resolve()), "version": __version__}
     columns = ", ".join(f"{sql_literal(value)} AS {name}" for name, value in about.items())
     with duckdb.connect(str(file)) as connection:
@@ -212,11 +243,52 @@ def _cached(file: Path, name: str, make: Callable[[Path], None]) -> None:
         shutil.copyfile(cached, file)
         return
     make(file)
-    # after an update, a process that has the old definitions in memory must not keep them as those of the new files
-    if cached and all(path.stat().st_ctime_ns < _LOADED_NS for path in _sources()):
-        with contextlib.suppress(OSError), whole_file(cached) as half_written:
-            shutil.copyfile(file, half_written)
-        cache.remove_older(cached, "*.duckdb")
+    if cached and _is_loaded():
+        _keep(file, cached)
+
+
+def _is_loaded() -> bool:
+    """Whether the definitions in memory are those of the files; after an update an older process has others."""
+    return all(path.stat().st_ctime_ns < _LOADED_NS for path in _sources())
+
+
+def _keep(file: Path, cached: Path) -> None:
+    with contextlib.suppress(OSError), whole_file(cached) as half_written:
+        shutil.copyfile(file, half_written)
+    cache.remove_older(cached, "*.duckdb")
+
+
+def keep_queries() -> None:
+    """Keep all queries with their comments, without tables, in a file of the user's cache, unless it is there."""
+    import duckdb
+
+    kept = _kept_queries()
+    if kept is None or kept.is_file() or not _is_loaded():
+        return
+    with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as scratch:
+        file = Path(scratch) / "queries.duckdb"
+        with duckdb.connect(str(file), config={"threads": 1}) as connection:  # the old format has no MATERIALIZED
+            _make_queries(connection, catalogue.catalogue().values(), _query_comments)
+        _keep(file, kept)
+
+
+def _kept_queries() -> Path | None:
+    """File of the user's cache for keep_queries(), perhaps not there yet; None where there can be none."""
+    folder, name = cache.folder("queries"), _name_of_kept()
+    return folder / f"{name}.duckdb" if folder and name else None
+
+
+@functools.cache
+def _name_of_kept() -> str:
+    """Empty where this process is older than the files that it would be named after."""
+    return f"queries-{_definitions(_relative(()))[:16]}" if _is_loaded() else ""
+
+
+def copy_queries(connection: duckdb.DuckDBPyConnection, file: Path) -> None:
+    """Copy all views and macros of a database file, which stays attached. DuckDB does not bind them again."""
+    connection.execute(f"ATTACH {sql_literal(str(file))} AS {_KEPT} (READ_ONLY)")
+    [(here,)] = connection.execute("SELECT current_database()").fetchall()
+    connection.execute(f"COPY FROM DATABASE {_KEPT} TO {here} (SCHEMA)")
 
 
 def _make_definitions(file: Path, here: Place) -> None:
@@ -254,17 +326,17 @@ def _folder_is(folder: Path) -> str:
 
 
 @contextlib.contextmanager
-def _all_or_nothing(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """A transaction, unless the user's SQL began one: what is interrupted can be begun again."""
+def _all_or_nothing(connection: duckdb.DuckDBPyConnection) -> Iterator[bool]:
+    """A transaction, unless the user's SQL began one (false): what is interrupted can be begun again."""
     import duckdb
 
     try:
         connection.begin()
     except duckdb.TransactionException:
-        yield
+        yield False
         return
     try:
-        yield
+        yield True
     except BaseException:
         connection.rollback()
         raise

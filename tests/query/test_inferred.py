@@ -40,7 +40,11 @@ def rows(run_ids: list[str]) -> dict[str, pl.DataFrame]:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    kept = views._kept_queries()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    if kept:
+        (tmp_path / "cache" / "ddnn_traces").mkdir(parents=True)
+        (tmp_path / "cache" / "ddnn_traces" / "queries").symlink_to(kept.parent)
     return tmp_path / "cache" / "ddnn_traces" / "inferred_jobs"
 
 

@@ -119,6 +119,13 @@ def test_comments_are_those_of_the_dataset(sample_dataset: Dataset) -> None:
         assert "\nlarge_flows: fewest flows that together carry" in comment
 
 
+@pytest.fixture
+def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file of the user's cache has the queries: each is made when it is read."""
+    monkeypatch.setattr(cache, "folder", lambda _: None)
+
+
+@pytest.mark.usefixtures("nothing_kept")
 def test_only_what_sql_reads_is_made(dataset: Path) -> None:
     """Words of a comment are no SQL: most queries have one of those that list views in theirs."""
     names = "SELECT count(*) FROM (SHOW TABLES)"
@@ -131,6 +138,65 @@ def test_only_what_sql_reads_is_made(dataset: Path) -> None:
         assert opened.sql(names)["count_star()"][0] > made[0][0] + 50
 
 
+LISTS = (
+    # the columns that EXCLUDE leaves out have no order, and streams of Python have new names in each connection
+    r"SELECT view_name, comment, regexp_replace(sql, 'EXCLUDE \([^)]*\)|__duckdb_source\w*', '', 'g')"
+    " FROM duckdb_views() WHERE NOT internal ORDER BY ALL",
+    "SELECT table_name, column_name, data_type, comment FROM duckdb_columns() WHERE NOT internal ORDER BY ALL",
+    "SELECT function_name, parameters, macro_definition, comment FROM duckdb_functions() WHERE NOT internal "
+    "ORDER BY ALL",
+    "SELECT database_name FROM duckdb_databases() WHERE NOT internal",
+)
+
+
+@pytest.mark.parametrize("after_an_ingest", mostly_long([True, False], False))
+def test_copies_of_kept_queries_are_those_made_anew(
+    dataset: Path, tmp_path: Path, after_an_ingest: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = []
+    for folder in (None, tmp_path, tmp_path):
+        monkeypatch.setattr(cache, "folder", lambda _, folder=folder: folder)
+        if folder and after_an_ingest:
+            views.write(tmp_path / "written", dataset)
+            (tmp_path / "written").unlink()
+        with ddnn_traces.open(dataset) as opened:
+            shown.append([opened.connection.execute(sql).fetchall() for sql in LISTS])
+    assert shown[0] == shown[1] == shown[2]
+    assert len(list(tmp_path.glob("queries-*.duckdb"))) == 1
+    with ddnn_traces.open(dataset) as opened:
+        assert opened.query("ring_order").height == 3
+        made = {name for name, comment, _ in opened._connection.execute(LISTS[0]).fetchall() if comment}
+        assert "step_volume" in made  # also what it does not read
+
+
+def test_a_damaged_file_of_kept_queries_is_not_read(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = views._kept_queries()
+    assert kept
+    content = kept.read_bytes()
+    monkeypatch.setattr(cache, "folder", lambda _: tmp_path)
+    for damaged in (b"no database", content[:20_000], content[:-400_000] + bytes(400_000)):
+        (tmp_path / kept.name).write_bytes(damaged)
+        with ddnn_traces.open(dataset) as opened:
+            assert opened.query("ring_order").height == 3
+
+
+def test_what_is_interrupted_while_it_is_copied_is_copied_again(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object) -> None:
+        copied(*arguments)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    copied = views.copy_queries
+    with ddnn_traces.open(dataset) as opened:
+        monkeypatch.setattr(views, "copy_queries", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            opened.query("ring_order")
+        monkeypatch.setattr(views, "copy_queries", copied)
+        assert opened.query("ring_order").height == 3
+
+
+@pytest.mark.usefixtures("nothing_kept")
 def test_what_is_interrupted_is_made_again(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(query: catalogue.Query) -> str:
         if query.name == "pair_payload":
@@ -235,7 +301,7 @@ def test_cached_queries_are_those_made_anew(
             shown.append(connection.execute(sql).fetchall())
             assert connection.execute("SELECT count(*) FROM flow_counts()").fetchall() == [(1,)]
     assert shown[0] == shown[1] != []
-    assert len(list(cached.iterdir())) == is_writable
+    assert len(list(cached.iterdir())) == 2 * is_writable  # also the queries alone
     for name in ("queries", "schemas"):
         shutil.copytree(schema.shipped_folder(name), tmp_path / name)
     with (tmp_path / "queries" / "topology.sql").open("a") as file:
