@@ -269,7 +269,12 @@ class _Ingest:
             return None
         description = describe(plan.run, plan.metadata, self._options.clock_offset_ns)
         workers = needs.renamed(description.packet_needs)
-        return None if workers is None else _MetadataChange(plan, name, record, description, workers)
+        if workers is None:
+            what = "its logs are new or gone, or have other steps or captures than before"
+            why = "its captures are read again, since packets are counted by step"
+            self._messages.info(f"run {plan.run.run_id}: {what}; {why}")
+            return None
+        return _MetadataChange(plan, name, record, description, workers)
 
     def _with_packets_of(self, plan: _Planned) -> tuple[str, RunRecord] | None:
         """The run of the dataset that was made from these captures: that of the same name, else of another one."""

@@ -138,11 +138,16 @@ def declare_server(runs: Path) -> None:
     (runs / "two" / "run.toml").write_text(text)
 
 
-@pytest.mark.parametrize("change", mostly_long(CHANGES, "content", "new capture", "log gone"))
+@pytest.mark.parametrize("change", mostly_long(CHANGES, "new log", "content", "new capture", "log gone"))
 @pytest.mark.long_after(1)
 def test_changed_run_is_read_again_whole(runs: Path, out: Path, tmp_path: Path, change: str) -> None:
     CHANGES[change](runs)
     heard = ingest(runs, out)
+    of_logs = change not in ("size", "content", "new capture", "capture gone")
+    assert (
+        any("; its captures are read again, since packets are counted by step" in said for said in heard.said)
+        == of_logs
+    )
     assert set(heard.read) == {f"two/{path.name}" for path in (runs / "two").glob("*.pcap")}
     assert heard.said[-1] == f"{out}: 1 run written, 1 of them in place of an older one of that name, 1 unchanged"
     ingest(runs, tmp_path / "anew")
