@@ -40,6 +40,16 @@ _CAPTURE_NAME = re.compile(r"\.(pcap|pcapng|cap|dmp)\d*(\.(gz|zst|xz|lz4|bz2))?$
 _HOST_LABEL = re.compile(r"(worker|ps|parameter[-_]server|chief|master|server|node|host|w)[-_]?[0-9]*", re.IGNORECASE)
 
 
+#: A date, with or without a time of day, or seconds or milliseconds since 1970; a file's number before or after it.
+_TIME_IN_NAME = re.compile(
+    r"""(?:(?:^|[-_.\ ])[0-9]{5})?(?:^|[-_.\ ])(?:
+        (?:19|20)[0-9]{2}[-_.]?[01][0-9][-_.]?[0-3][0-9]
+            (?:[-_.T\ ]*[0-2][0-9][-_.:]?[0-5][0-9](?:[-_.:]?[0-6][0-9])?Z?)?
+        |1[0-9]{9}(?:[0-9]{3})?
+    )(?:[-_.][0-9]{1,5}$|(?=$|[-_.\ ]))""",
+    re.VERBOSE,
+)
+
 #: On a store a request for each of these would take longer than all else.
 _TEXTS = (".log", ".csv", ".toml", ".json", ".txt", ".md", ".yaml", ".html", ".parquet")
 
@@ -112,8 +122,9 @@ def host_label(capture: Path) -> str | None:
 
 
 def host_stem(capture: Path) -> str:
-    """The part of a capture's name that would name its host: without what dumpcap -b adds (_00001_20261120100703)."""
-    return re.sub(r"[-_.]tcpdump$", "", re.sub(r"_[0-9]{5}_[0-9]{14}$", "", run_name(capture)))
+    """The part of a capture's name that would name its host: without times (tcpdump -G), and the numbers that
+    dumpcap -b (_00001_20261120100703) and others add beside them. Empty where nothing is left."""
+    return re.sub(r"[-_.]tcpdump$", "", _TIME_IN_NAME.sub("", run_name(capture))).strip("-_. ")
 
 
 def names_a_host(name: str) -> bool:

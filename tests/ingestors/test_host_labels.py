@@ -35,6 +35,12 @@ def labels(dataset: Dataset) -> list[str | None]:
         (("alpha-tcpdump.pcap", "beta.pcap", "n1.pcap"), ["alpha", "beta", "n1"]),
         (("a.pcap", "b.pcap", "node3.pcap"), [None, None, "node3"]),  # a usual name counts, and then no other
         (tuple(f"host{n}_0000{n}_20261120100703.pcap" for n in (1, 2, 3)), ["host1", "host2", "host3"]),  # dumpcap -b
+        (tuple(f"gpu{n}-20261128-12000{n}.pcap.gz" for n in (1, 2, 3)), ["gpu1", "gpu2", "gpu3"]),  # tcpdump -G
+        (tuple(f"rank{n}_2026-11-28_12:00:0{n}.pcap{n}" for n in (0, 1, 2)), ["rank0", "rank1", "rank2"]),
+        (tuple(f"trace-20261128-12000{n}.pcap" for n in (1, 2, 3)), [None] * 3),
+        (tuple(f"2026112812000{n}.pcap" for n in (1, 2, 3)), [None] * 3),
+        (tuple(f"trace.{1764331200 + n}.pcap" for n in (1, 2, 3)), [None] * 3),
+        (("x.pcap0", "x.pcap1", "x.pcap2"), [None] * 3),  # tcpdump -C
     ],
 )
 def test_the_names_of_captures_are_those_of_the_hosts(

@@ -51,6 +51,10 @@ def found(*sources: str | Path) -> dict[str, list[str]]:
         ("v1.2.pcap", "v1.2", None),
         ("plain", "plain", None),
         (".pcap", ".pcap", None),
+        ("worker-1-20261128-120000.pcap", "worker-1-20261128-120000", "worker-1"),
+        ("2026-11-28T12:00:00Z_ps-0.pcap", "2026-11-28T12:00:00Z_ps-0", "ps-0"),
+        ("worker-2-tcpdump_20261128120000_3.pcap", "worker-2-tcpdump_20261128120000_3", "worker-2"),
+        ("node-20101.pcap", "node-20101", "node-20101"),
     ],
 )
 def test_names(name: str, run: str, label: str | None) -> None:

@@ -206,7 +206,12 @@ class DescribedTables:
         for path, row in zip(self._description.run.captures, self._capture_rows, strict=True):
             stems.setdefault(row["vantage_ip"] or "", set()).add(host_stem(path))
         names = {stem for found in stems.values() for stem in found}
-        if "" in stems or not 1 < len(stems) == len(names) or any(len(found) > 1 for found in stems.values()):
+        if (
+            "" in stems
+            or "" in names
+            or not 1 < len(stems) == len(names)
+            or any(len(found) > 1 for found in stems.values())
+        ):
             return {}
         return {ip: found.pop() for ip, found in stems.items()}
 
