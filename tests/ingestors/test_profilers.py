@@ -166,6 +166,76 @@ def test_nccl_inspector(tmp_path: Path) -> None:
     ]
 
 
+def timeline(*events: dict[str, Any], micros: int | None = NS // 1000) -> bytes:
+    """A timeline of Horovod, as timeline.cc writes it: its start, and the names of three tensors."""
+    start = {"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros": micros}}
+    names = [{"name": "process_name", "ph": "M", "pid": pid, "args": {"name": f"grad.{pid}"}} for pid in (1, 2, 3)]
+    return json.dumps([start, *names, *events]).encode()
+
+
+def interval(pid: int, begin: int, end: int, name: str, *inside: dict[str, Any], **tensor: str) -> list[dict[str, Any]]:
+    """An interval of a tensor, us, with what is inside."""
+    ended = {"ph": "E", "ts": end, "pid": pid} | ({"args": tensor} if tensor else {})
+    return [{"ph": "B", "name": name, "ts": begin, "pid": pid}, *inside, ended]
+
+
+def fused() -> list[dict[str, Any]]:
+    """Two tensors that are reduced as one from 30 to 80 us; rank 3 is the last that is ready."""
+    ready = [{"ph": "X", "name": str(rank), "ts": 5 + rank, "pid": 1, "dur": 0} for rank in (0, 2, 1, 3)]
+    (one, *inner_one, one_end), (two, *inner_two, two_end) = (
+        interval(
+            pid, 20 + pid, 90 + pid, "ALLREDUCE", *interval(pid, 23, 29, "MEMCPY_IN_FUSION_BUFFER"),
+            *interval(pid, 29 + pid, 78 + pid, "GLOO_ALLREDUCE"), *interval(pid, 82, 85, "MEMCPY_OUT_FUSION_BUFFER"),
+            dtype="float32", shape="[100, 10]",
+        )
+        for pid in (1, 2)
+    )  # fmt: skip
+    return [
+        *interval(1, 1, 9, "NEGOTIATE_ALLREDUCE", *ready), {"ph": "i", "name": "CYCLE_START", "ts": 19, "s": "g"},
+        one, two, *inner_one, *inner_two, one_end, two_end,
+    ]  # fmt: skip
+
+
+def test_horovod_timeline(tmp_path: Path) -> None:
+    """Fused tensors are one collective, from its first activity that sends to its last; the coordinator is rank 0."""
+    gathered = interval(3, 100, 180, "ALLGATHER", *interval(3, 110, 170, "MPI_ALLGATHER"), dtype="int64", shape="[8]")
+    scattered = interval(1, 200, 280, "REDUCESCATTER", dtype="float16", shape="[8]")
+    cut = interval(2, 300, 380, "BROADCAST", *interval(2, 310, 370, "NCCL_BCAST"), dtype="float16", shape="[]")[:-1]
+    events, warnings = read(tmp_path, {"timeline.json": timeline(*fused(), *gathered, *scattered, *cut)})
+    assert warnings == ["timeline.json: 1 collective without an end not read"]
+    found = [(one.kind, one.name, one.start_ns - NS, (one.end_ns or 0) - NS, one.bytes) for one in events["worker-1"]]
+    assert found == [
+        ("allreduce", "grad.1 and 1 other", 30_000, 80_000, 8000), ("allgather", "grad.3", 110_000, 170_000, 64),
+        ("reduce_scatter", "grad.1", 200_000, 280_000, None),
+    ]  # fmt: skip
+    assert {(one.profiler, one.group_ranks) for one in events["worker-1"]} == {("horovod_timeline", "0,1,2,3")}
+
+
+@pytest.mark.parametrize(
+    ("data", "count", "line"),
+    [
+        (timeline(*fused(), micros=None), 0, "has no start_time_since_epoch_in_micros: it is no timeline of Horovod"),
+        (timeline(*fused(), micros=2**60), 0, "has no start_time_since_epoch_in_micros"),
+        (timeline(*fused())[:-30], 0, "1 collective without an end not read"),
+        (timeline(*fused(), 5, {"ph": "B"}, {"ph": "E", "ts": 7, "pid": 3}, {"ph": "B", "ts": -1, "pid": 1}), 1,  # type: ignore[arg-type]
+         "4 events without a tensor, a time or a begin not read"),
+    ],
+)  # fmt: skip
+def test_odd_timelines(tmp_path: Path, data: bytes, count: int, line: str) -> None:
+    events, warnings = read(tmp_path, {"timeline-worker-1.json": data})
+    assert len(events.get("worker-1", ())) == count
+    assert any(line in text for text in warnings)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape"), [("float128", "[9]"), ("float32", "[9, -1]"), ("float32", f"[{'9, ' * 40}9]")]
+)
+def test_sizes_that_a_timeline_does_not_tell(tmp_path: Path, dtype: str, shape: str) -> None:
+    data = timeline(*interval(1, 5, 9, "ALLREDUCE", dtype=dtype, shape=shape))
+    events, warnings = read(tmp_path, {"timeline-worker-1.json": data})
+    assert ([one.bytes for one in events["worker-1"]], warnings) == ([None], [])
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

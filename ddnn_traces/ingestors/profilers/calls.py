@@ -26,12 +26,14 @@ _KINDS = {
     "reduce": "reduce", "reduceoop": "reduce", "gather": "gather", "scatter": "scatter", "barrier": "barrier",
     "send": "send", "recv": "recv", "recvanysource": "recv",
 }  # fmt: skip
-#: Bytes of an element, by PyTorch's names of types without their marks (ScalarType, and those of C++ in traces).
+#: Bytes of an element, by PyTorch's names of types without their marks (ScalarType, and those of C++ in traces), and
+#: Horovod's (DataType_Name).
 _SIZES = {
     "byte": 1, "char": 1, "bool": 1, "unsignedchar": 1, "signedchar": 1, "short": 2, "half": 2, "bfloat16": 2,
     "int": 4, "float": 4, "long": 8, "longint": 8, "double": 8, "complexhalf": 4, "complexfloat": 8,
     "complexdouble": 16, "float8e5m2": 1, "float8e4m3fn": 1, "float8e5m2fnuz": 1, "float8e4m3fnuz": 1, "uint16": 2,
-    "uint32": 4, "uint64": 8,
+    "uint32": 4, "uint64": 8, "uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "float16": 2, "float32": 4,
+    "float64": 8,
 }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from ddnn_traces.errors import LogError
 from ddnn_traces.ingestors.metadata import RunMetadata
-from ddnn_traces.ingestors.profilers import chrome_trace, flight_recorder, inspector
+from ddnn_traces.ingestors.profilers import chrome_trace, flight_recorder, horovod_timeline, inspector
 from ddnn_traces.ingestors.profilers.calls import Recording
 from ddnn_traces.ingestors.profilers.json_items import Reader, documents, items
 from ddnn_traces.ingestors.sources import RunInput
@@ -27,7 +27,7 @@ from ddnn_traces.text import counted, valid_text
 _NAMES = re.compile(
     r"(?P<stem>(.*[-_.])?(flight[-_]?recorder|fr[-_]?trace|nccl_trace|comm_lib_trace|kineto|pt\.trace)([-_.].*)?)"
     r"(?P<end>\.json(\.gz)?)|.*\.pt\.trace\.json(\.gz)?|.*(nccl|comm_lib)_trace_rank_\d+"
-    r"|.*inspector.*\.(json|jsonl|log)(\.gz)?",
+    r"|.*inspector.*\.(json|jsonl|log)(\.gz)?|.*timeline.*\.json(\.gz)?",
     re.IGNORECASE | re.DOTALL,
 )
 _RANK = re.compile(r"rank[-_]?(\d{1,9})(?!\d)", re.IGNORECASE)
@@ -106,7 +106,8 @@ def _read(path: Path, messages: Messages) -> Recording | None:
         faults.append(f"cannot be read ({error.strerror}); correct or remove it")
     except _CutError as error:
         recording = error.recording
-        faults.append(f"{error}; {counted(len(recording.events), 'event')} before that read")
+        read = f"{counted(len(recording.events), 'event')} before that" if recording.events else "not"
+        faults.append(f"{error}; {read} read")
     except LogError as error:
         faults.append(f"{error}; not read")
     for fault in (*faults, *(recording.notes if recording else ())):
@@ -166,6 +167,7 @@ _FORMATS: dict[str, tuple[str, Callable[[Iterator[tuple[str, Any]], Recording], 
     "entries": ("flight_recorder", flight_recorder.read),
     "traceEvents": ("kineto", chrome_trace.read),
     "header": (_INSPECTOR, lambda _parts, _recording: None),
+    "": (horovod_timeline.NAME, horovod_timeline.read),  # an array
 }
 
 
