@@ -56,11 +56,14 @@ def run(sweep: Path, name: str, **params: Any) -> pl.DataFrame:
             if not path.is_file():
                 raise NoDataError(f"{path}: is missing; ddnn-traces ns3 sweep --out {sweep} writes it")
             connection.execute(f"CREATE VIEW {table} AS FROM read_parquet({_quoted(path)})")
-        connection.execute(f"CREATE VIEW {THESIS} AS FROM read_csv({_quoted(folder() / 'gao.csv')}, header = true)")
-        connection.execute(f"CREATE VIEW {STUDENT_T} AS {catalogue.find(STUDENT_T).sql}")
-        if _reads(found, name) & PAIRED:
+        read = _reads(found, name)
+        if THESIS in read:
+            connection.execute(f"CREATE VIEW {THESIS} AS FROM read_csv({_quoted(folder() / 'gao.csv')}, header = true)")
+        if STUDENT_T in read:
+            connection.execute(f"CREATE VIEW {STUDENT_T} AS {catalogue.find(STUDENT_T).sql}")
+        if read & PAIRED:
             _refuse_other_axes(connection, sweep)
-        for query in found.values():
+        for query in (query for query in found.values() if query.name in read - {name}):
             kept = sweep / f"{query.name}.parquet"
             if kept.is_file():
                 connection.execute(f"CREATE VIEW {query.name} AS FROM read_parquet({_quoted(kept)})")
@@ -75,9 +78,8 @@ def run(sweep: Path, name: str, **params: Any) -> pl.DataFrame:
 
 
 def _reads(found: dict[str, catalogue.Query], name: str) -> set[str]:
-    """The query and those that it reads."""
-    inputs = [_reads(found, each) for each in found[name].inputs if each in found]
-    return {name}.union(*inputs)
+    """The query, and what it and those that it reads read."""
+    return {name, *found[name].inputs}.union(*(_reads(found, each) for each in found[name].inputs if each in found))
 
 
 def _refuse_other_axes(connection: DuckDBPyConnection, sweep: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -60,15 +61,23 @@ def annotated(table: str, provenance: Mapping[str, str], defined: schema.Table |
 
     defined: the table, where its meanings, and which columns may be null, differ from those of schemas/.
     """
-    defined = defined or schema.table(table)
-    arrow = defined.arrow()
-    for i, column in enumerate(defined.columns):
+    arrow, pandas = _explained(defined or schema.table(table))
+    notes = {f"ddnn_traces.{key}": value for key, value in sorted(provenance.items())}
+    return arrow.with_metadata(notes | {"pandas": pandas})
+
+
+@functools.cache
+def _explained(table: schema.Table) -> tuple[pa.Schema, str]:
+    """The table's schema with the columns' metadata, and its pandas metadata: the same for all runs."""
+    import pyarrow as pa
+
+    fields = []
+    for field, column in zip(table.arrow(), table.columns, strict=True):
         notes = {"meaning": column.meaning, "source": column.source, "unit": column.unit}
         if column.inaccuracy:
             notes["inaccuracy"] = column.inaccuracy
-        arrow = arrow.set(i, arrow.field(i).with_metadata(notes))
-    notes = {f"ddnn_traces.{key}": value for key, value in sorted(provenance.items())}
-    return arrow.with_metadata(notes | {"pandas": pandas_types(defined)})
+        fields.append(field.with_metadata(notes))
+    return pa.schema(fields), pandas_types(table)
 
 
 def pandas_types(table: schema.Table) -> str:

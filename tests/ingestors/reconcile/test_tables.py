@@ -7,6 +7,7 @@ from typing import Any
 
 import packets as p
 import pytest
+from captures_by_hand import CAPTURES
 from small_runs import (
     BEGIN_NS,
     SPACING_NS,
@@ -29,12 +30,44 @@ from small_runs import (
     write_captures,
     write_log,
 )
+from tools import mostly_long
 
 import ddnn_traces
 from ddnn_traces.errors import LedgerError
+from ddnn_traces.ingestors.reconcile import run_tables
 from ddnn_traces.messages import Messages
 from ddnn_traces.pcap import numba_engine
 from ddnn_traces.pcap.capture_facts import CaptureFacts
+from ddnn_traces.store import schema
+
+# --- the statements
+
+
+#: Hand-made captures in which a five-tuple has several rows: tunnels, queue pairs or connections.
+SEVERAL_ROWS = {"gre", "ip in ip", "roce", "flags"}
+
+
+@pytest.mark.parametrize("name", mostly_long(CAPTURES, "nested", "roce"))
+def test_the_short_statement_gives_the_same_tables(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is run where no five-tuple has several rows, in place of those that choose among them."""
+
+    def execute(con: Any, statement: str, parameters: Any) -> None:
+        executed.append(statement)
+        executes(con, statement, parameters)
+
+    executes, executed, tables = run_tables._execute, list[str](), []
+    monkeypatch.setattr(run_tables, "_execute", execute)
+    for way in ("as it is", "with a choice"):
+        folder = tmp_path / way / "run"
+        folder.mkdir(parents=True)
+        (folder / "a.pcap").write_bytes(CAPTURES[name])
+        with read_folder(folder) as dataset:
+            tables.append({table: dataset.sql(f"FROM {table}").to_dicts() for table in schema.TABLES})
+        monkeypatch.setattr(run_tables, "_SEVERAL", "SELECT 1")
+    assert ("single" in executed, "ranked" in executed) == (name not in SEVERAL_ROWS, True)
+    assert tables[0]["flows"]
+    assert tables[0] == tables[1]
+
 
 # --- pcapng
 
