@@ -19,6 +19,7 @@ from tools import COMMAND, FULL, Once, RunCommand, run_here
 import ddnn_traces
 from ddnn_traces.query import views
 from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.store import whole_files
 
 # make test runs few examples of each property, make test-all (HYPOTHESIS_PROFILE=all) many, make test-nightly most
 settings.register_profile("quick", max_examples=10, deadline=None)
@@ -126,6 +127,12 @@ def no_traces_duckdb(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     """Writing traces.duckdb takes most of the time of a small ingest: only tests marked `views` and processes do it."""
     if request.node.get_closest_marker("views") is None:
         monkeypatch.setattr(views, "replace_views", lambda *_: None)
+
+
+@pytest.fixture(autouse=True)
+def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No wait for the disk: only a loss of power shows the difference (tests/power.py). Processes do wait."""
+    monkeypatch.setattr(whole_files, "sync", lambda _: None)
 
 
 @pytest.fixture

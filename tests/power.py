@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ddnn_traces.store import writer
+from ddnn_traces.store import whole_files, writer
+
+_SYNC = whole_files.sync
 
 #: What a loss of power can change: of a file its size and time, of a folder the names in it.
 State = tuple[int, int] | tuple[str, ...]
@@ -29,6 +31,7 @@ class Disk:
         self._top = top
         self._synced: dict[tuple[int, int], State] = {}
         self._changed: set[tuple[int, int]] = set()
+        monkeypatch.setattr(whole_files, "sync", _SYNC)  # other tests leave it out
         for name, replacement in (
             ("fsync", self._recorded_sync(os.fsync)),
             ("rename", self._checked(os.rename)),

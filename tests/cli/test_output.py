@@ -137,7 +137,7 @@ def test_a_command_whose_reader_left_ends_quietly(
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("output_format", FORMATS)
+@pytest.mark.parametrize("output_format", mostly_long(FORMATS, "csv", "table", "json"))
 def test_a_reader_may_leave_early(output_format: str, unbuffered: str, several: Dataset) -> None:
     """As head -1 does, with and without Python's buffer."""
     many = "SELECT range AS number, 'some words to write' AS text FROM range(50000)"

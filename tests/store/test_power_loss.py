@@ -31,6 +31,11 @@ VIEWS = "new/dataset/traces.duckdb"
 RUN = "torch-mlp1-sgd-32-gloo-0ms-ring"
 
 
+@pytest.fixture(autouse=True)
+def no_sync() -> None:
+    """What the other tests leave out is done here."""
+
+
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
     for name, hosts in (("one", (A, B)), ("two", (B, C)), ("three", (A, C))):
