@@ -111,6 +111,13 @@ def given_keys(options: Mapping[str, Any], settings: tuple[str, ...], keys: Keys
     show_default=False,
     help="Events of each layer's passes, not only of the model's. Default: up to 2 million.",
 )
+@click.option(
+    "--from",
+    "source",
+    type=(click.Choice(["chakra"]), str),
+    metavar="chakra PATH",
+    help="Replay a Chakra execution trace: a folder with NAME.RANK.et and comm_groups.json, or FOLDER/NAME.",
+)
 @click.option("--like", metavar="RUN", help="Replay this measured run of --dataset, and change its network.")
 @click.option("--dataset", type=DatasetPath(), help="Dataset of the run; its other runs calibrate the replay.")
 @click.option("--link-mbit", type=float, help="With --like: rate of the links, where runs do not declare it, Mbit/s.")
@@ -125,6 +132,7 @@ def run(
     specification: Path | None,
     out: Path | None,
     layer_events: bool | None,
+    source: tuple[str, str] | None,
     like: str | None,
     dataset: str | Path | None,
     settings: tuple[str, ...],
@@ -143,6 +151,9 @@ def run(
     With --out the run is written as a dataset with the tables of a capture; runs.source is simulation. The defaults are
     those of Gao 2020, table 4.1. docs/simulator.md has the keys of a file; options and --set win over it.
 
+    With --from the computations, transfers and collectives of a recorded trace are simulated, each when what it waits
+    for has ended.
+
     With --like a measured run is replayed, its replay compared with the measured time of a step, and the time on
     another network predicted: --bandwidth-mbit or --bandwidth-factor, --delay-ms or --more-delay-ms, --workers,
     --topology; or of another job: --model or --model-bytes, --batch-size, --compute-ms.
@@ -150,6 +161,8 @@ def run(
     from ddnn_traces.traffic import simulator
 
     given = given_keys(options, settings, simulator.specification.KEYS)
+    if source:
+        given["pattern"] = {"name": source[0], "trace": source[1]}
     changes = {
         "bandwidth_factor": bandwidth_factor, "more_delay_ms": more_delay_ms,
         "model": model, "batch_size": batch_size, "cores": cores,

@@ -11,35 +11,26 @@ A receive depends on the last COMP_NODE of the sends that ended before it: that 
 a simulator that has one communication of a rank at a time, in the order of the ids. All dependencies are data_deps,
 since older readers know no others. Durations are us, rounded so that they do not drift.
 
-Format: schema/protobuf/et_def.proto, version 0.0.4: a GlobalMetadata and then Nodes, each after its length. comm_size
-is a signed 64-bit number, comm_src, comm_dst and comm_tag are signed 32-bit ones, as src/feeder reads them. comm_size
-of a collective is what a rank gives: ASTRA-sim sends that as one piece of an all-gather (system/collective/Ring.cc).
+comm_size is a signed 64-bit number, comm_src, comm_dst and comm_tag are signed 32-bit ones, as src/feeder reads them.
+comm_size of a collective is what a rank gives: ASTRA-sim sends that as one piece of an all-gather
+(system/collective/Ring.cc).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
 from google.protobuf.proto import serialize_length_prefixed
 
+from ddnn_traces.chakra_format import COLL, COLLECTIVES, COMP, GROUPS, RECV, SEND, VERSION, attribute, message
 from ddnn_traces.export.collectives import JobReplay, load
 from ddnn_traces.export.simulators import Replay
 
 __all__ = ["files", "load", "write"]
-
-VERSION = "0.0.4"
-
-#: Ranks of each group: ASTRA-sim's --comm-group-configuration.
-GROUPS = "comm_groups.json"
-
-_COMP, _SEND, _RECV, _COLL = 4, 5, 6, 7  # NodeType
-_COLLECTIVES = {"all_reduce": 0, "all_gather": 2, "all_to_all": 6, "reduce_scatter": 7}  # CollectiveCommType
 
 
 def files(replay: Replay | JobReplay) -> list[str]:
@@ -53,10 +44,10 @@ def write(replay: Replay | JobReplay, folder: Path) -> list[str]:
     for node, name in zip(replay.nodes["node"], files(replay), strict=False):
         messages = _nodes(replay, node) if isinstance(replay, Replay) else _calls(replay, node)
         with (folder / name).open("wb") as file:
-            run_id = _attribute("run_id", replay.run.encode(errors="replace").decode())
-            serialize_length_prefixed(_message("GlobalMetadata", version=VERSION, attr=[run_id]), file)
-            for message in messages:
-                serialize_length_prefixed(message, file)
+            run_id = attribute("run_id", replay.run.encode(errors="replace").decode())
+            serialize_length_prefixed(message("GlobalMetadata", version=VERSION, attr=[run_id]), file)
+            for one in messages:
+                serialize_length_prefixed(one, file)
     if isinstance(replay, Replay):
         return []
     groups = {_group(communicator): ranks for communicator, ranks in replay.groups.items()}
@@ -72,10 +63,10 @@ def _calls(replay: JobReplay, node: int) -> Iterator[Message]:
         comp, ids[row["call"]] = 2 * len(ids), 2 * len(ids) + 1
         ready, start, end = (row[name] // 1000 for name in ("ready_ns", "start_ns", "end_ns"))
         said = f"{row['kind']} of step {row['step']}, position {row['position']}"
-        cpu = [_attribute("is_cpu_op", True), _attribute("step", row["step"])]
+        cpu = [attribute("is_cpu_op", True), attribute("step", row["step"])]
         depends = [*(ids[need] for need in row["needs"]), *last_comp]
-        yield _node(comp, f"before {said}", _COMP, depends, ready, start - ready, cpu)
-        kind = (_SEND if row["members"][0] == node else _RECV) if row["kind"] == "send" else _COLL
+        yield _node(comp, f"before {said}", COMP, depends, ready, start - ready, cpu)
+        kind = (SEND if row["members"][0] == node else RECV) if row["kind"] == "send" else COLL
         said += f", or {row['kind_or']}" if row["kind_or"] else ""
         yield _node(ids[row["call"]], said, kind, [comp], start, end - start, _call_attributes(row))
         last_comp = [comp]
@@ -89,15 +80,15 @@ def _call_attributes(row: dict[str, Any]) -> list[Message]:
         )
     else:
         common = [
-            _attribute("is_cpu_op", False),
-            _attribute("comm_type", _COLLECTIVES[row["kind"]]),
-            _attribute("comm_size", row["size"]),
-            _attribute("pg_name", _group(row["communicator"])),
-            _message("AttributeProto", name="comm_tag", int32_val=row["call"]),
-            _attribute("step", row["step"]),
+            attribute("is_cpu_op", False),
+            attribute("comm_type", COLLECTIVES[row["kind"]]),
+            attribute("comm_size", row["size"]),
+            attribute("pg_name", _group(row["communicator"])),
+            message("AttributeProto", name="comm_tag", int32_val=row["call"]),
+            attribute("step", row["step"]),
         ]
     told = ("position", "tensor_bytes", "algorithm", "channel", "kind_or", "confidence")
-    return [*common, *(_attribute(name, row[name]) for name in told if row[name] is not None)]
+    return [*common, *(attribute(name, row[name]) for name in told if row[name] is not None)]
 
 
 def _group(communicator: int) -> str:
@@ -116,82 +107,35 @@ def _nodes(replay: Replay, node: int) -> Iterator[Message]:
             duration = begin - ready if replay.options.calc == "all" else round(row["calc_ns"] / 1000)
             depends = [recv_ids.pop(need) for need in row["needs"]]
             depends += [] if last_comp is None else [last_comp]
-            attributes = [_attribute("is_cpu_op", True)]
+            attributes = [attribute("is_cpu_op", True)]
             if row["compute_ns"] is not None:
-                attributes.append(_attribute("compute_ns", row["compute_ns"]))
-            yield _node(number, f"before {transfer}", _COMP, depends, ready, duration, attributes)
+                attributes.append(attribute("compute_ns", row["compute_ns"]))
+            yield _node(number, f"before {transfer}", COMP, depends, ready, duration, attributes)
             last_comp = comp_ids[transfer] = number
         elif turn == "send":
             depends = [comp_ids.pop(transfer)]
             last_ended = max(depends[0], -1 if last_ended is None else last_ended)
-            yield _node(number, f"send {transfer}", _SEND, depends, row["start_ns"] // 1000, 0, _communication(row))
+            yield _node(number, f"send {transfer}", SEND, depends, row["start_ns"] // 1000, 0, _communication(row))
         else:
             recv_ids[transfer] = number
             depends = [] if last_ended is None else [last_ended]
-            yield _node(number, f"recv {transfer}", _RECV, depends, row["start_ns"] // 1000, 0, _communication(row))
+            yield _node(number, f"recv {transfer}", RECV, depends, row["start_ns"] // 1000, 0, _communication(row))
 
 
 def _communication(row: dict[str, Any]) -> list[Message]:
     ends = {"comm_src": row["src"], "comm_dst": row["dst"], "comm_tag": row["transfer"]}
     return [
-        _attribute("is_cpu_op", False),
-        _attribute("comm_size", row["size"]),
-        *(_message("AttributeProto", name=name, int32_val=value) for name, value in ends.items()),
-        *([] if row["step"] is None else [_attribute("step", row["step"])]),
+        attribute("is_cpu_op", False),
+        attribute("comm_size", row["size"]),
+        *(message("AttributeProto", name=name, int32_val=value) for name, value in ends.items()),
+        *([] if row["step"] is None else [attribute("step", row["step"])]),
     ]
 
 
 def _node(
     number: int, name: str, kind: int, depends: list[int], start: int, duration: int, attributes: list[Message]
 ) -> Message:
-    return _message(
+    return message(
         "Node", id=number, name=name, type=kind, data_deps=depends, start_time_micros=start, duration_micros=duration,
         attr=attributes,
     )  # fmt: skip
-
-
-def _attribute(name: str, value: bool | int | float | str) -> Message:
-    kind = {bool: "bool_val", int: "int64_val", float: "double_val", str: "string_val"}[type(value)]
-    return _message("AttributeProto", name=name, **{kind: value})
-
-
-def _message(kind: str, **fields: Any) -> Message:
-    return _classes()[kind](**fields)
-
-
-@cache
-def _classes() -> dict[str, type[Message]]:
-    """Classes of et_def.proto's messages, with the fields that are written here.
-
-    The syntax is proto2 because that one also writes fields that are 0. The type of a Node is a number of NodeType.
-    """
-    field, package = descriptor_pb2.FieldDescriptorProto, "ChakraProtoMsg"
-
-    def one(name: str, number: int, kind: int) -> descriptor_pb2.FieldDescriptorProto:
-        return field(name=name, number=number, type=kind, label=field.LABEL_OPTIONAL)
-
-    def attributes(number: int) -> descriptor_pb2.FieldDescriptorProto:
-        kind, label = field.TYPE_MESSAGE, field.LABEL_REPEATED
-        return field(name="attr", number=number, type=kind, label=label, type_name=f".{package}.AttributeProto")
-
-    packed = descriptor_pb2.FieldOptions(packed=True)
-    needs = field(name="data_deps", number=5, type=field.TYPE_UINT64, label=field.LABEL_REPEATED, options=packed)
-    messages = {
-        "AttributeProto": [
-            one("name", 1, field.TYPE_STRING), one("double_val", 3, field.TYPE_DOUBLE),
-            one("int32_val", 7, field.TYPE_INT32), one("int64_val", 9, field.TYPE_INT64),
-            one("bool_val", 27, field.TYPE_BOOL), one("string_val", 29, field.TYPE_STRING),
-        ],
-        "GlobalMetadata": [one("version", 1, field.TYPE_STRING), attributes(2)],
-        "Node": [
-            one("id", 1, field.TYPE_UINT64), one("name", 2, field.TYPE_STRING), one("type", 3, field.TYPE_INT32), needs,
-            one("start_time_micros", 6, field.TYPE_UINT64), one("duration_micros", 7, field.TYPE_UINT64),
-            attributes(10),
-        ],
-    }  # fmt: skip
-    types = [descriptor_pb2.DescriptorProto(name=name, field=fields) for name, fields in messages.items()]
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(
-        descriptor_pb2.FileDescriptorProto(name="et_def.proto", package=package, syntax="proto2", message_type=types)
-    )
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}")) for name in messages}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -135,6 +136,12 @@ class SimulatedRun(Run):
         return "simulation"
 
     @property
+    def undeclared(self) -> frozenset[str]:
+        """A recorded trace has no model and no batch."""
+        unknown = ("model", "model_bytes", "model_params", "model_size_mb", "batch_size", "optimizer")
+        return frozenset(unknown if self.pattern and self.pattern.trace else ())
+
+    @property
     def variant(self) -> str:
         """The scheduling of the exchange, in words: what other columns of runs do not say."""
         if self.pattern:
@@ -246,6 +253,8 @@ class SimulatedRun(Run):
         """As in Run; of the profile name and sums."""
         shown = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "profile"}
         shown |= {name: shown[name] and asdict(shown[name]) for name in ("pattern", "fault")}
+        if self.pattern:  # of a path its last part: it may lie in a user's folder
+            shown["pattern"]["trace"] = Path(self.pattern.trace).name
         profile = self.profile
         return shown | {
             "fusion_bytes": self.most_fused_bytes,

@@ -7,8 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from ddnn_traces.errors import SimulationError
-from ddnn_traces.traffic.simulator import task_loop
+from ddnn_traces.errors import SimulationError, UsageError
+from ddnn_traces.traffic.simulator import chakra_trace, task_loop
 from ddnn_traces.traffic.simulator.exchange import Transmissions
 from ddnn_traces.traffic.simulator.job import SimulatedRun
 from ddnn_traces.traffic.simulator.result import SETUP_NS, booked
@@ -76,7 +76,7 @@ class PatternResult:
             "iteration_ms": mean,
             "exposed_ms": float((self.iteration_ms - computed.T).mean()),
             "sent_bytes": float(self.amount[self.sent].sum()),
-            "samples_per_s": run.workers * run.batch_size / mean * 1e3,
+            "samples_per_s": None if "batch_size" in run.undeclared else run.workers * run.batch_size / mean * 1e3,
         }
 
     def traffic(self, layers: bool) -> Traffic:
@@ -134,8 +134,10 @@ def simulate(run: SimulatedRun) -> PatternResult:
     computes = np.flatnonzero((dst == NOBODY) & (amount > 0))
     every[:, computes] *= run.factors()[1:, src[computes]]
     if run.fault and run.fault.kind == "slow_host":
-        slowed = computes[src[computes] == run.fault.place(run.labels)][0]
-        every[run.fault.steps(steps), slowed] += run.fault.strength * 1e6
+        slowed = computes[src[computes] == run.fault.place(run.labels)]
+        if not len(slowed):
+            raise UsageError(f"fault.host = {run.fault.host!r}; it has no computation in the trace")
+        every[run.fault.steps(steps), slowed[0]] += run.fault.strength * 1e6
     # in the next step the host goes on: beyond the last step there is no such task
     edges = [*graph.edges, (joins, graph.begin + graph.tasks)]
     task, waiting = (np.concatenate(ends) for ends in zip(*edges, strict=True))
@@ -151,5 +153,12 @@ def simulate(run: SimulatedRun) -> PatternResult:
         np.append((bounds + steps_by * len(order)).ravel(), steps * len(order)),
         (waiting[order] + steps_by * graph.tasks).ravel(), run.rates(), run.delay_ms * 1e6,
     )  # fmt: skip
+    if run.pattern.trace and np.isnan(end).any():
+        never = int(np.flatnonzero(np.isnan(end))[0]) % graph.tasks - workers  # nodes are behind the first joins
+        where = chakra_trace.read(run.pattern.trace).place(never)
+        raise UsageError(
+            f"{run.pattern.trace}: {where} never begins; nodes wait for each other in a circle, or ranks call "
+            "collectives in different orders"
+        )
     shape = (steps, graph.tasks)
     return PatternResult(run, graph, begin.reshape(shape), end.reshape(shape), src, dst, channel, amount)

@@ -15,6 +15,8 @@ import numpy as np
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.text import nearest
+from ddnn_traces.traffic.simulator import chakra_trace
+from ddnn_traces.traffic.simulator.chakra_trace import Trace
 from ddnn_traces.traffic.simulator.layers import Buffer, LayerProfile
 from ddnn_traces.traffic.traffic import Ints
 
@@ -56,7 +58,15 @@ class Stages:
     backward_ns: float
 
 
-Part = Compute | Call | Stages
+@dataclass(frozen=True)
+class Replay:
+    """All of a recorded trace, its all-reduces, all-gathers and reduce-scatters on so many rings."""
+
+    trace: Trace
+    channels: int
+
+
+Part = Compute | Call | Stages | Replay
 
 
 class Training(Protocol):
@@ -85,6 +95,7 @@ class Pattern:
     activation_bytes: int = 1_000_000
     channels: int = 1
     chunks: int = 16
+    trace: str = ""
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
@@ -98,9 +109,13 @@ class Pattern:
                 raise UsageError(f"pattern.{key}: no such key; {nearest(key, known)}")
             if key != "name" and key not in PATTERNS[name][1]:
                 raise UsageError(f"pattern.{key}: has no effect in the pattern {name}; leave it out")
-            if key != "name" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            if key == "trace" and not isinstance(value, str):
+                raise UsageError(f"pattern.trace = {value!r}; it must be the path of Chakra traces")
+            if key not in ("name", "trace") and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise UsageError(f"pattern.{key} = {value!r}; it must be a whole number, 1 or more")
         found = cls(**values)
+        if name == "chakra" and not found.trace:
+            raise UsageError("pattern.trace: is missing; it is the path of Chakra traces, NAME.RANK.et")
         if found.channels > MOST_CHANNELS:
             raise UsageError(f"pattern.channels = {found.channels}; it must be 1 to {MOST_CHANNELS}")
         return found
@@ -109,6 +124,8 @@ class Pattern:
         """Raise UsageError for so many workers if the pattern cannot be theirs."""
         if "group_size" in PATTERNS[self.name][1] and (self.group_size < 2 or workers % self.group_size):
             raise UsageError(f"pattern.group_size = {self.group_size}; it must divide workers = {workers}, above 1")
+        if self.name == "chakra" and self.ranks != workers:
+            raise UsageError(f"workers = {workers}; the trace {self.trace} has {self.ranks} ranks")
         if workers < 3 and self.name == "double_tree":
             raise UsageError(f"pattern.name = 'double_tree': has 3 workers or more, not workers = {workers}")
         if self.channels > len(strides(workers)):
@@ -116,6 +133,11 @@ class Pattern:
                 f"pattern.channels = {self.channels}; {workers} workers have {len(strides(workers))} rings of "
                 "different orders"
             )
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of the trace of a Chakra pattern. Raises UsageError for one that cannot be read."""
+        return chakra_trace.read(self.trace).ranks
 
     def step(self, run: Training) -> list[Part]:
         """The parts of a step, in order."""
@@ -235,6 +257,11 @@ def _double_tree(pattern: Pattern, run: Training) -> Iterator[Part]:
     yield Call("allreduce", "workers", run.model_bytes, _everybody(run), "double_tree", chunks=pattern.chunks)
 
 
+def _chakra(pattern: Pattern, _run: Training) -> Iterator[Part]:
+    """A trace with its own times of computation, whatever the profile."""
+    yield Replay(chakra_trace.read(pattern.trace), pattern.channels)
+
+
 def _computed(run: Training) -> Iterator[Part]:
     for kind, ns in zip(("forward", "backward"), _passes(run), strict=True):
         yield Compute(kind, float(ns.sum()))
@@ -252,4 +279,5 @@ PATTERNS: dict[str, tuple[Callable[[Pattern, Training], Iterator[Part]], tuple[s
     "moe": (_moe, ("group_size", "blocks", "activation_bytes")),
     "rings": (_rings, ("channels",)),
     "double_tree": (_double_tree, ("chunks",)),
+    "chakra": (_chakra, ("trace", "channels")),
 }

@@ -55,6 +55,8 @@ _OF_PATTERNS = {
     "split_tensors", "compute_jitter", "compute_distribution", "header_bytes", "batch_size", "seed",
     "update_ms",
 }  # fmt: skip
+#: Of these, those that have an effect on a recorded trace, which has its own computations and tensors.
+_OF_TRACES = _OF_PATTERNS - {"fusion_bytes", "fuse_from", "split_tensors", "batch_size", "update_ms"}
 _WORDS = {(dict,): "a table", (str,): "text", (int,): "a whole number", (bool,): "true or false", _NUMBER: "a number"}
 _FILES = ("layer_sizes", "forward_times", "backward_times")
 
@@ -74,9 +76,13 @@ def fields(values: Mapping[str, Any], keys: Keys = KEYS) -> dict[str, Any]:
     for name in run.keys() & {"bandwidth_mbit", "delay_ms", "server_mbit"}:
         run[name] = float(run[name])
     if "pattern" in run:
-        if wrong := [name for name in given if name in JOB_KEYS and name not in _OF_PATTERNS]:
-            raise UsageError(f"{wrong[0]}: has no effect beside a pattern; leave it out")
-        run["pattern"] = Pattern.of(run["pattern"])
+        pattern = run["pattern"] = Pattern.of(run["pattern"])
+        used = _OF_TRACES if pattern.trace else _OF_PATTERNS | PROFILE_KEYS.keys()
+        if wrong := [name for name in given if name in KEYS and name not in used]:
+            what = "a Chakra trace" if pattern.trace else "a pattern"
+            raise UsageError(f"{wrong[0]}: has no effect beside {what}; leave it out")
+        if pattern.trace:
+            run = {"workers": pattern.ranks, "steps": 1} | run
     if "fault" in run:
         if "pattern" not in run:
             raise UsageError("fault: has no effect without a pattern; give that, or leave it out")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ddnn_traces.traffic.collectives import shares
-from ddnn_traces.traffic.simulator.patterns import Call, Compute, Part, Stages, strides
+from ddnn_traces.traffic.simulator.patterns import Call, Compute, Part, Replay, Stages, strides
 from ddnn_traces.traffic.traffic import Ints
 
 NOBODY = -1
@@ -149,6 +149,41 @@ class Graph:
             names = [f"to {host}" for host in dst]
             self.spans.append(Span("send", names, size, src, np.full(len(src), NOBODY), sent.ravel()))
 
+    def replay(self, part: Replay, most_rounds: int) -> None:
+        """Each node begins when all that it waits for has ended: also computations of a rank at the same time, where
+        the trace has no order of them. A receive ends when its transfer has arrived."""
+        trace = part.trace
+        rank, ns = np.array(trace.rank, np.int64), np.array(trace.ns, np.int64)
+        nothing = np.full(len(rank), NOBODY)
+        dst, amount = nothing.copy(), ns.copy()
+        sent, received, size = np.array(trace.sends, np.int64).reshape(-1, 3).T
+        dst[sent], amount[sent] = rank[received], size
+        begin = self.add(rank, dst, amount)
+        self.edge(begin[sent], begin[received])
+        done = begin.copy()
+        self.edge(self.last[rank], begin)
+        start = self.last
+        for one in trace.collectives:
+            nodes, members = np.array(one.nodes), np.array(one.members, np.int64)
+            self.last = start.copy()
+            self.last[members] = begin[nodes]
+            algorithm = "direct" if one.kind == "alltoall" else "ring"
+            channels = min(part.channels, len(strides(len(members)))) if one.bytes else 1
+            self.call(Call(one.kind, one.name, one.bytes, members[None], algorithm, channels), most_rounds)
+            done[nodes] = self.last[members]
+        before, after = np.array(trace.waits, np.int64).reshape(-1, 2).T
+        self.edge(done[before], begin[after])
+        self.last = self.add(np.arange(self.hosts))
+        self.edge(done, self.last[rank])
+        computed = np.flatnonzero(ns)
+        self._span("compute", -1, trace.name, computed, rank, begin)
+        for bytes_ in np.unique(size):
+            self._span("send", int(bytes_), trace.name, sent[size == bytes_], rank, begin)
+
+    def _span(self, kind: str, size: int, names: list[str], nodes: Ints, rank: Ints, task: Ints) -> None:
+        nothing = np.full(len(nodes), NOBODY)
+        self.spans.append(Span(kind, [names[node] for node in nodes], size, rank[nodes], nothing, task[nodes]))
+
 
 def _order(ahead: Ints, back: Ints, behind: int) -> list[int]:
     warm = min(behind, len(ahead))
@@ -159,20 +194,29 @@ def _order(ahead: Ints, back: Ints, behind: int) -> list[int]:
 def graph_of(parts: list[Part], hosts: int, steps: int) -> Graph:
     """The graph of one of so many steps. Beyond MOST_TRANSFERS rounds of rings that follow each other become one."""
     most_transfers = MOST_TRANSFERS // steps
-    rings = sum(isinstance(part, Call) and part.algorithm == "ring" for part in parts)
-    channels = max([part.channels for part in parts if isinstance(part, Call)], default=1)
+    ring_hosts = sum(_ring_hosts(part, hosts) for part in parts)
+    channels = max([part.channels for part in parts if isinstance(part, Call | Replay)], default=1)
     if channels > 1:  # all transfers share links with each other, and each that ends gives all of them another rate
         most_transfers = min(most_transfers, MOST_CHANGES // (hosts * channels * steps))
-    most_rounds = max(1, most_transfers // (hosts * max(1, rings) * channels))
+    most_rounds = max(1, most_transfers // (max(hosts, ring_hosts) * channels))
     graph = Graph(hosts)
     for part in parts:
         if isinstance(part, Compute):
             graph.compute(part)
         elif isinstance(part, Call):
             graph.call(part, most_rounds)
+        elif isinstance(part, Replay):
+            graph.replay(part, most_rounds)
         else:
             graph.stages(part)
     return graph
+
+
+def _ring_hosts(part: Part, hosts: int) -> int:
+    """Hosts of the rings of a part: each sends once in a round."""
+    if isinstance(part, Replay):
+        return sum(len(one.members) for one in part.trace.collectives if one.kind != "alltoall")
+    return hosts if isinstance(part, Call) and part.algorithm == "ring" else 0
 
 
 def rounds_of(call: Call, most_rounds: int) -> list[list[Round]]:
@@ -197,7 +241,7 @@ def _ring(groups: Ints, kind: str, size: int, most_rounds: int) -> list[Round]:
     """The law of collectives._ring_all_reduce; reduce_scatter is its first half, allgather the second."""
     members = groups.shape[1]
     place, parts = np.arange(members), np.array(shares(size, members), np.int64)
-    halves = {"reduce_scatter": (0,), "allgather": (1,), "allreduce": (0, 1)}[kind]
+    halves = {"reduce_scatter": (0,), "allgather": (1,), "allreduce": (0, 1), "barrier": (0, 1)}[kind]
     starts = np.concatenate([half - np.arange(members - 1) for half in halves])
     sent = parts[(place + starts[:, None]) % members]
     number = min(len(starts), most_rounds)
