@@ -37,7 +37,13 @@ const outline = (found) => {
   const count = (name) => new Set(found.windows.map((row) => row[name])).size;
   return {drawn: Object.keys(found).filter((name) => found[name].length), senders: count('sender'), receivers: count('receiver'), flows: count('flow')};
 };
-const CELL = 60, BAR = 26; // pixels, at most
+const CELL = 60, BAR = 26, LABEL = 400; // pixels, at most
+
+// As many names beside each other as the width has room for: Vega lays all out in one row, and cuts it.
+const legendColumns = (datasets, width) => {
+  const longest = Math.max(0, ...new Set(Object.values(datasets).flatMap((rows) => rows.map((row) => (row.series ?? row.kind).length))));
+  return Math.max(1, Math.floor(width / (Math.min(LABEL, 6 * longest) + 30)));
+};
 
 const spec = (most, width, end_s, datasets) => {
   const {drawn, senders, receivers, flows} = outline(datasets); // Vega warns of a chart without rows
@@ -51,7 +57,7 @@ const spec = (most, width, end_s, datasets) => {
   const inside = {labelAlign: 'left', labelPadding: -4, labelOffset: -11, labelLimit: width, ticks: false, domain: false}; // above the marks
   return {
     config: {
-      background: null, view: {stroke: '#bbb'}, legend: {labelColor: '#222222', titleColor: '#222222', orient: 'top', symbolLimit: 12, labelLimit: 400, ...(isNarrow ? {columns: 3} : {})},
+      background: null, view: {stroke: '#bbb'}, legend: {labelColor: '#222222', titleColor: '#222222', orient: 'top', symbolLimit: 12, labelLimit: LABEL, columns: legendColumns(datasets, width)},
       axis: {labelColor: '#222222', titleColor: '#222222', gridColor: '#e6e6e6', domainColor: '#888', tickColor: '#888'},
     },
     datasets,

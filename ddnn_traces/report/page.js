@@ -289,7 +289,10 @@ class TableView {
       this.show();
     }) : Promise.resolve();
     this.titles.forEach((title, place) => {
-      title.append(make('button', {type: 'button', className: 'sort', ariaLabel: 'Sort by ' + title.textContent}));
+      const text = title.textContent, last = text.slice(text.lastIndexOf(' ') + 1);
+      const kept = make('span', {className: 'kept'}); // no arrow stands alone in a line
+      kept.append(last, make('button', {type: 'button', className: 'sort', ariaLabel: 'Sort by ' + text}));
+      title.replaceChildren(text.slice(0, text.length - last.length), kept);
       title.addEventListener('click', () => this.sort(title, place));
     });
     if (this.rows.length > 8) {

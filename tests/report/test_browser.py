@@ -139,7 +139,7 @@ CUT = """
 """
 
 
-@pytest.mark.parametrize("width", [400, 1400])
+@pytest.mark.parametrize("width", [400, 650, 1400])
 def test_no_chart_is_cut(written: Path, width: int, tmp_path: Path) -> None:
     """Neither its legends, names of rows and titles nor itself, on a phone and on a wide screen."""
     narrow = f"(document.body.style.width = '{width}px', drawAll())"  # a window has 500 at least
@@ -148,6 +148,12 @@ def test_no_chart_is_cut(written: Path, width: int, tmp_path: Path) -> None:
     assert found["drawn"] >= written.read_text(encoding="utf-8").count('id="spec-') > 20
     assert found["found"] == []
     assert (found["lines"] > 0) == (width == 400), "long names of rows have two lines on a phone"
+
+
+def test_no_arrow_of_a_table_stands_alone_in_a_line(written: Path, tmp_path: Path) -> None:
+    lines = "return {lines: [...document.querySelectorAll('th .kept')].map((kept) => kept.getClientRects().length)};"
+    found = probe(written, tmp_path, lines, "--window-size=650,900")
+    assert len(found["lines"]) > 30 and set(found["lines"]) == {1}
 
 
 @pytest.mark.parametrize("colours", [LIGHT, DARK])

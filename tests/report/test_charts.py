@@ -39,6 +39,12 @@ SYNTHETIC_FIT = pl.DataFrame(
 )
 
 
+#: The four runs have one law and number of workers, which is a sentence in the report.
+BY_LAW = pl.DataFrame(
+    {"run_id": ["a", "b"], "topology": ["ring", "tree"], "workers": [4, 6], "law_factor": [6.0, 10.0],
+     "step_bytes": [6.1e6, 1.02e7], "size_bytes": [1e6, 1e6]}
+)  # fmt: skip
+
 ITERATIONS = pl.DataFrame(
     {"series": "priority", "parameter": "bandwidth_mbit", "value": [1e3, 2e4], "iteration_ms": [972.0, 905.0]}
 )
@@ -71,7 +77,7 @@ def specs(dataset: Dataset, query: Query) -> dict[str, dict[str, Any]]:
     not_in_the_report = {
         "duration_by_loss": lossy(), "regression_quantiles": SYNTHETIC_FIT,
         "samples_by_condition": sweep(), "iteration_time": ITERATIONS, "simulated_step_time": SIMULATED,
-        "layer_timeline": pl.read_csv(SLACK),
+        "layer_timeline": pl.read_csv(SLACK), "volume_by_law": BY_LAW,
     }  # fmt: skip
     assert specs.keys().isdisjoint(not_in_the_report)
     return specs | {name: spec_of(name, frame) for name, frame in not_in_the_report.items()}
@@ -290,7 +296,8 @@ def test_mean_heatmaps_hold_the_mean_of_all_runs(dataset: Dataset, query: Query)
 def test_no_mean_is_drawn_over_runs_of_which_nothing_is_known(tmp_path: Path) -> None:
     flows = [{"run_id": run, "flow_id": 0, "src_ip": "a", "dst_ip": "b", "wire_bytes": 100, "packets": 1,
               "payload_bytes": 80} for run in ("r", "s")]  # fmt: skip
-    tables = {"runs": pl.DataFrame({"run_id": ["r", "s"]}), "flows": pl.DataFrame(flows)}
+    hosts = pl.DataFrame({"run_id": ["r", "r", "s", "s"], "host_ip": ["a", "b"] * 2})
+    tables = {"runs": pl.DataFrame({"run_id": ["r", "s"]}), "hosts": hosts, "flows": pl.DataFrame(flows)}
     with write_dataset(tmp_path / "dataset", tables) as unknown, Results(unknown) as results:
         [section] = host_pairs.chapter.sections(results, only=["heatmaps"])
     assert [figure.name for figure in section.figures] == ["volume_heatmaps"]

@@ -128,6 +128,29 @@ def test_a_chart_is_there_where_a_chosen_run_has_rows_for_it(tmp_path: Path) -> 
     assert max(found["cell"]) <= 61
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("width", [650, 1200])
+def test_a_legend_of_many_runs_fits_the_page(width: int, tmp_path: Path) -> None:
+    runs = [SyntheticRun(f"a-run-with-a-name-of-forty-characters-{n}", "ring", workers=2, steps=2, model_bytes=10_000)
+            for n in range(10, 20)]  # fmt: skip
+    write_runs(tmp_path / "d", runs)
+    with ddnn_traces.open(tmp_path / "d") as opened:
+        explorer.write(opened, tmp_path / "page.html")
+    fragment = "#" + "&".join(f"run={run.run_id}" for run in runs)
+    found = probe(
+        tmp_path / "page.html", tmp_path, LEGEND, f"--window-size={width},900", fragment=fragment, ready="drawn"
+    )
+    assert found["names"] == [run.run_id for run in runs]
+    assert found["right"] <= width
+
+
+LEGEND = """
+    const texts = [...document.querySelectorAll('.mark-text.role-legend-label text')];
+    const names = texts.filter((text) => text.textContent.startsWith('a-run'));
+    const right = Math.max(...texts.map((text) => text.getBoundingClientRect().right));
+    return {names: names.map((text) => text.textContent), right};
+"""
+
 STEPS_OF = """
     const list = document.getElementById('runs');
     const choose = async (name) => {

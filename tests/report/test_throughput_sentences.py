@@ -13,6 +13,7 @@ from ddnn_traces.report.chapters import summary, time
 from ddnn_traces.report.section import Results
 from ddnn_traces.traffic import simulator
 from ddnn_traces.traffic.simulator import specification
+from ddnn_traces.traffic.synthetic import SyntheticRun, write_runs
 from ddnn_traces.traffic.table_writer import write_traffic
 
 CASE = Path(__file__).parents[1] / "queries" / "inferred_throughput" / "four_steps"
@@ -47,3 +48,20 @@ def test_logs_and_captures_are_apart() -> None:
     said = time.by_stretch(means, lambda rows: f"{rows['gbit_per_s'].mean():g}")
     assert said == "2.5 in training (2 runs), 0.5 from the first to the last inferred step (1 run)"
     assert time.by_stretch(means.head(2), lambda rows: f"{rows.height}") == "2 in training"
+
+
+@pytest.mark.parametrize("workers", [(4, 4), (4, 6)])
+def test_a_volume_of_one_law_is_a_sentence_and_no_chart_of_a_single_mark(
+    tmp_path: Path, workers: tuple[int, int]
+) -> None:
+    runs = [SyntheticRun(f"r{n}", "ring", workers=workers[n % 2], steps=4, model_bytes=10_000 * n) for n in range(1, 5)]
+    write_runs(tmp_path / "d", runs)
+    with ddnn_traces.open(tmp_path / "d") as dataset, Results(dataset) as results:
+        [section] = summary.chapter.sections(results, only=["law"])
+    if workers == (4, 4):
+        [sentence] = section.sentences
+        assert sentence.startswith("A step of 4 workers sends ") and sentence.endswith("the law of ring says 6.")
+        assert not section.figures
+    else:
+        assert not section.sentences
+        assert [figure.name for figure in section.figures] == ["volume_by_law"]

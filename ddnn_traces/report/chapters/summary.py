@@ -48,11 +48,24 @@ def _duration(seconds: float) -> str:
 def law(section: Section, frame: pl.DataFrame) -> None:
     shown = drivers.volumes(section, frame).drop_nulls(["workers", "law_factor"])
     section.need(shown, "No run has a number of workers and a topology with a law of its volume (run.toml).")
+    if shown.select("workers", "law_factor").n_unique() == 1:  # a single mark shows less than a sentence
+        section.sentences = [_of_one_law(shown)]
+        return
     caption = (
         "Median of the runs of a topology and number of workers, on the cable, over model_bytes; headers and other "
         "traffic put a mark above its law. Runs that the fit leaves out are not drawn."
     )
     section.figure(regression.volume_by_law, shown, caption, parts=[section.part(shown, frame)])
+
+
+def _of_one_law(shown: pl.DataFrame) -> str:
+    workers, law_factor = shown.select("workers", "law_factor").row(0)
+    models = typical(shown.with_columns(models=pl.col("step_bytes") / pl.col("size_bytes")), "models")
+    topologies = ", ".join(shown["topology"].unique().sort().str.replace_all("_", " "))
+    return (
+        f"A step of {counted(workers, 'worker')} sends {models} times the model's bytes on the cable; the law of "
+        f"{topologies} says {law_factor:.4g}."
+    )
 
 
 @chapter.section(
