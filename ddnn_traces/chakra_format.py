@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
@@ -22,6 +22,9 @@ GROUPS = "comm_groups.json"
 COMP, SEND, RECV, COLL = 4, 5, 6, 7  # NodeType
 #: CollectiveCommType of kinds of collectives.
 COLLECTIVES = {"all_reduce": 0, "all_gather": 2, "all_to_all": 6, "reduce_scatter": 7}
+
+#: Bytes of a message: a node with the shapes of its tensors has some hundred.
+MOST_MESSAGE = 64 << 20
 
 _PACKAGE = "ChakraProtoMsg"
 _field = descriptor_pb2.FieldDescriptorProto
@@ -47,7 +50,7 @@ def attribute(name: str, value: bool | int | float | str) -> Message:
     return message("AttributeProto", name=name, **{kind: value})
 
 
-def attributes_of(node: Message) -> dict[str, Any]:
+def attributes_of(node: Any) -> dict[str, Any]:
     """Values of a node's attributes by their names; lists are left out."""
     found = {}
     for one in node.attr:
@@ -57,36 +60,40 @@ def attributes_of(node: Message) -> dict[str, Any]:
     return found
 
 
-def nodes(path: Path) -> Iterator[Message]:
-    """The Nodes of a file. Raises ValueError, with what is wrong but without the file's name."""
-    data = memoryview(path.read_bytes())
-    place, number = 0, 0
-    while place < len(data):
-        size, place = _varint(data, place)
-        if place + size > len(data):
-            raise ValueError(f"ends in the middle of node {number}")
-        try:
-            found = message("Node" if number else "GlobalMetadata")
-            found.MergeFromString(data[place : place + size])
-        except (DecodeError, UnicodeDecodeError):
-            raise ValueError(
-                f"message {number} is no {'Node' if number else 'GlobalMetadata'} of a Chakra trace"
-            ) from None
-        if number:
-            yield found
-        place, number = place + size, number + 1
+def nodes(path: Path) -> Iterator[Any]:
+    """The Nodes of a file, one at a time. Raises OSError, and ValueError with what is wrong but not the file's name."""
+    with path.open("rb") as file:
+        number = 0
+        while (size := _length(file)) is not None:
+            kind = "Node" if number else "GlobalMetadata"
+            data = file.read(size) if size <= MOST_MESSAGE else b""
+            if len(data) < size:
+                raise ValueError(f"ends in the middle of message {number}, or is no Chakra trace")
+            found = message(kind)
+            try:
+                found.ParseFromString(data)
+            except (DecodeError, UnicodeDecodeError):
+                raise ValueError(f"message {number} is no {kind} of a Chakra trace") from None
+            if number:
+                yield found
+            number += 1
+    if not number:
+        raise ValueError("is empty")
 
 
-def _varint(data: memoryview, place: int) -> tuple[int, int]:
-    """A number and where it ends."""
+def _length(file: IO[bytes]) -> int | None:
+    """The length of the next message; None at the end of the file."""
     value = 0
     for count in range(10):
-        if place + count == len(data):
+        byte = file.read(1)
+        if not byte and count == 0:
+            return None
+        if not byte:
             break
-        value |= (data[place + count] & 127) << 7 * count
-        if data[place + count] < 128:
-            return value, place + count + 1
-    raise ValueError("is no Chakra trace: a message has no length")
+        value |= (byte[0] & 127) << 7 * count
+        if byte[0] < 128:
+            return value
+    raise ValueError("ends in the middle of a message, or is no Chakra trace")
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import pickle
 from collections.abc import Callable
@@ -10,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.proto import serialize_length_prefixed
 
+from ddnn_traces.chakra_format import COLL, COMP, SEND, attribute, message
 from ddnn_traces.errors import LogError
 from ddnn_traces.ingestors.metadata import HostEntry, RunMetadata
 from ddnn_traces.ingestors.profilers import find, json_items
@@ -234,6 +237,45 @@ def test_sizes_that_a_timeline_does_not_tell(tmp_path: Path, dtype: str, shape: 
     data = timeline(*interval(1, 5, 9, "ALLREDUCE", dtype=dtype, shape=shape))
     events, warnings = read(tmp_path, {"timeline-worker-1.json": data})
     assert ([one.bytes for one in events["worker-1"]], warnings) == ([None], [])
+
+
+def chakra(*nodes: Any) -> bytes:
+    """A rank's Chakra execution trace."""
+    file = io.BytesIO()
+    for one in (message("GlobalMetadata", version="0.0.4"), *nodes):
+        serialize_length_prefixed(one, file)
+    return file.getvalue()
+
+
+def called(number: int, kind: int, start_us: int = NS // 1000, duration_us: int = 5, **values: Any) -> Any:
+    attributes = [attribute(name, value) for name, value in values.items()]
+    return message(
+        "Node", id=number, name=f"node {number}", type=kind, start_time_micros=start_us, duration_micros=duration_us,
+        attr=attributes,
+    )  # fmt: skip
+
+
+def test_chakra(tmp_path: Path) -> None:
+    """Of an all-gather comm_size is a rank's part; computations are left out, a cut file gives what is before."""
+    trace = chakra(
+        called(0, COMP), called(1, COLL, comm_type=2, comm_size=100, pg_name="7"), called(2, COLL, comm_type=77),
+        called(3, SEND, duration_us=0, comm_size=5, comm_dst=0, comm_tag=1), called(4, COLL, comm_type=0, comm_size=9),
+    )  # fmt: skip
+    files = {"app.1.et": trace[:-20], "app.0.et": chakra(called(1, COLL, start_us=70, comm_type=9))}
+    events, warnings = read(tmp_path, {"comm_groups.json": b'{"7": [0, 1]}', **files})
+    gathered, sent = events["worker-2"]
+    assert sent == Event(None, "send", NS, None, "node 3", 5, "chakra")
+    assert gathered == Event(None, "allgather", NS, NS + 5000, "node 1", 200, "chakra", "7", None, "0,1")
+    assert [(one.kind, one.start_ns) for one in events["worker-1"]] == [("barrier", 70_000)]
+    assert warnings == [
+        "app.0.et: its times count from the start of the trace; profiler_clocks tells the offset",
+        "app.1.et: ends in the middle of message 5, or is no Chakra trace; 2 events before that read",
+        "app.1.et: 1 node without comm_type or a time in range not read",
+    ]
+    _, warnings = read(tmp_path, {"app.1.et": b"hello", "app.0.et": b""})
+    assert warnings == [
+        "app.0.et: is empty; not read", "app.1.et: ends in the middle of message 0, or is no Chakra trace; not read",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

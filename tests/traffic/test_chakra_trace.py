@@ -178,8 +178,8 @@ def test_damaged_files(tmp_path: Path) -> None:
     folder = write(tmp_path / "t", TWO)
     data = (folder / "trace.1.et").read_bytes()
     for number, (damaged, line) in enumerate(
-        [(data[:-3], "ends in the middle of node 2"), (b"\xff" * 40, "a message has no length"),
-         (data + b"\x03abc", "message 3 is no Node of a Chakra trace")]
+        [(data[:-3], "ends in the middle of message 2"), (b"\xff" * 40, "ends in the middle of a message, or is no"),
+         (b"", "is empty"), (data + b"\x03abc", "message 3 is no Node of a Chakra trace")]
     ):  # fmt: skip
         other = write(tmp_path / str(number), TWO)
         (other / "trace.1.et").write_bytes(damaged)

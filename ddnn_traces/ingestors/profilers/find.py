@@ -16,7 +16,7 @@ from typing import Any
 
 from ddnn_traces.errors import LogError
 from ddnn_traces.ingestors.metadata import RunMetadata
-from ddnn_traces.ingestors.profilers import chrome_trace, flight_recorder, horovod_timeline, inspector
+from ddnn_traces.ingestors.profilers import chakra, chrome_trace, flight_recorder, horovod_timeline, inspector
 from ddnn_traces.ingestors.profilers.calls import Recording
 from ddnn_traces.ingestors.profilers.json_items import Reader, documents, items
 from ddnn_traces.ingestors.sources import RunInput
@@ -27,7 +27,7 @@ from ddnn_traces.text import counted, valid_text
 _NAMES = re.compile(
     r"(?P<stem>(.*[-_.])?(flight[-_]?recorder|fr[-_]?trace|nccl_trace|comm_lib_trace|kineto|pt\.trace)([-_.].*)?)"
     r"(?P<end>\.json(\.gz)?)|.*\.pt\.trace\.json(\.gz)?|.*(nccl|comm_lib)_trace_rank_\d+"
-    r"|.*inspector.*\.(json|jsonl|log)(\.gz)?|.*timeline.*\.json(\.gz)?",
+    r"|.*inspector.*\.(json|jsonl|log)(\.gz)?|.*timeline.*\.json(\.gz)?|.*\.\d{1,7}\.et",
     re.IGNORECASE | re.DOTALL,
 )
 _RANK = re.compile(r"rank[-_]?(\d{1,9})(?!\d)", re.IGNORECASE)
@@ -95,13 +95,7 @@ def _read(path: Path, messages: Messages) -> Recording | None:
             begin = file.read(4)
         if _PICKLE.match(begin) or begin == _ZIP:
             raise LogError(f"is a pickled dump, which is never read, since unpickling runs code; {_AS_JSON}")
-        reader = Reader(path)
-        try:
-            recording = _of_json(reader)
-        finally:
-            reader.close()
-        if recording.profiler == _INSPECTOR:
-            recording = _of_documents(path)
+        recording = _of_chakra(path) if path.suffix == ".et" else _of_json(path)
     except OSError as error:
         faults.append(f"cannot be read ({error.strerror}); correct or remove it")
     except _CutError as error:
@@ -123,8 +117,28 @@ class _CutError(LogError):
         self.recording = recording
 
 
-def _of_json(reader: Reader) -> Recording:
-    """Raises LogError, _CutError."""
+def _of_chakra(path: Path) -> Recording:
+    """As _of_json(), of messages of Protocol Buffers."""
+    recording = Recording(chakra.NAME)
+    try:
+        chakra.read(path, recording)
+    except LogError as error:
+        raise _CutError(error, recording) from None
+    return recording
+
+
+def _of_json(path: Path) -> Recording:
+    """Raises LogError, _CutError, OSError."""
+    reader = Reader(path)
+    try:
+        recording = _of_items(reader)
+    finally:
+        reader.close()
+    return _of_documents(path) if recording.profiler == _INSPECTOR else recording
+
+
+def _of_items(reader: Reader) -> Recording:
+    """As _of_json(); of an inspector's file nothing yet."""
     parts = items(reader)
     before = []
     for part in parts:
