@@ -23,7 +23,6 @@ _KINDS = (
     "allreduce", "reduce", "allgather", "gather", "scatter", "broadcast", "alltoall", "reduce_scatter",
     "reduce_scatter", "barrier",
 )  # fmt: skip
-_DAY_NS = 86_400 * 10**9
 
 
 def read(path: Path, recording: Recording) -> None:
@@ -46,8 +45,6 @@ def read(path: Path, recording: Recording) -> None:
     finally:
         if odd:
             recording.notes.append(f"{counted(odd, 'node')} without comm_type or a time in range not read")
-        if recording.events and min(event.start_ns for event in recording.events) < _DAY_NS:
-            recording.notes.append("its times count from the start of the trace; profiler_clocks tells the offset")
 
 
 def _groups(path: Path) -> dict[str, tuple[int, ...]]:
