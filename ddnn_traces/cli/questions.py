@@ -47,6 +47,11 @@ def runs(dataset: str | Path, runs: tuple[str, ...], infer_steps: bool, output: 
     with open_dataset(dataset, runs, infer_steps=infer_steps) as opened:
         rows = opened.query_arrow("run_overview", {})
     output.emit(rows)
+    if without_log := 0 if infer_steps else sum(not steps for steps in rows["steps"].to_pylist()):
+        say(
+            f"note: {without_log} of {counted(rows.num_rows, 'run')} without a training log; --infer-steps counts the "
+            "steps that the traffic shows, where they are sure"
+        )
     undeclared = rows["topology"].null_count if rows.num_rows else 0
     if undeclared:
         of_runs = f"{undeclared} of {counted(rows.num_rows, 'run')}"

@@ -37,7 +37,7 @@ _COLLINEAR = 30
 _COMPUTED_FROM = {"nominal_bytes": "model_size_mb", "framework_backend": "framework"}
 #: The inputs of columns that are measured.
 _NEEDS = {
-    "step_bytes": "training steps (train_history.log next to the captures) and packets during them",
+    "step_bytes": "training steps (train_history.log next to the captures, or --infer-steps) and packets during them",
     "worker_bytes": "step_bytes and workers",
     "step_ms": "training steps (train_history.log) whose start is logged",
     "samples_per_s": "step_ms above 0, batch_size and workers",

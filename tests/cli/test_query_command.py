@@ -174,9 +174,10 @@ def test_every_table_that_may_be_empty_has_a_hint(tmp_path: Path) -> None:
     assert reported["step_flows"] == reported["steps"] == [f"run x: {NO_LOG}"]
 
 
-def test_runs_says_where_a_topology_is_inferred(command: RunCommand, tmp_path: Path) -> None:
+def test_runs_says_where_steps_and_a_topology_are_inferred(command: RunCommand, tmp_path: Path) -> None:
     write_captures(tmp_path / "run", {"a.pcap": ring(A, B)})
     ddnn_traces.ingest(tmp_path / "run", tmp_path / "dataset").close()
-    (line,) = lines(command("runs", "dataset").stderr)
+    steps, line = lines(command("runs", "dataset").stderr)
+    assert steps.startswith("note: 1 of 1 run without a training log; --infer-steps counts the steps")
     assert line.startswith("note: no topology is declared for 1 of 1 run")
     assert lines(command("runs", "dataset", "--quiet").stderr) == []
