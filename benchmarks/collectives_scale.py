@@ -35,6 +35,7 @@ PATTERNS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "fsdp, 8 equal shards": ({"name": "fsdp"}, (3_000_000,) * 8),
     "pipeline": ({"name": "pipeline"}, (20_000_000,)),
     "tensor and data": ({"name": "tensor_data"}, (20_000_000,)),
+    "three dimensions": ({"name": "three_d"}, (20_000_000,)),
     "experts in groups of 8": ({"name": "moe", "group_size": 8}, (20_000_000,)),
 }
 

@@ -59,6 +59,20 @@ class Stages:
 
 
 @dataclass(frozen=True)
+class Grid:
+    """Micro-batches through stages of as many workers each. stages: workers, stages by places; stages of the pipeline
+    send to the same place of the next one. groups: places of a stage by tensor groups, which reduce `bytes` behind each
+    micro-batch of a pass. Others: as of Stages."""
+
+    stages: Ints
+    groups: Ints
+    micro_batches: int
+    bytes: int
+    forward_ns: float
+    backward_ns: float
+
+
+@dataclass(frozen=True)
 class Replay:
     """All of a recorded trace, its all-reduces, all-gathers and reduce-scatters on so many rings."""
 
@@ -66,7 +80,7 @@ class Replay:
     channels: int
 
 
-Part = Compute | Call | Stages | Replay
+Part = Compute | Call | Stages | Grid | Replay
 
 
 class Training(Protocol):
@@ -91,6 +105,7 @@ class Pattern:
     name: str
     group_size: int = 4
     blocks: int = 2
+    stages: int = 2
     micro_batches: int = 4
     activation_bytes: int = 1_000_000
     channels: int = 1
@@ -124,6 +139,11 @@ class Pattern:
         """Raise UsageError for so many workers if the pattern cannot be theirs."""
         if "group_size" in PATTERNS[self.name][1] and (self.group_size < 2 or workers % self.group_size):
             raise UsageError(f"pattern.group_size = {self.group_size}; it must divide workers = {workers}, above 1")
+        if self.name == "three_d" and (self.stages < 2 or workers % (self.group_size * self.stages)):
+            raise UsageError(
+                f"pattern.stages = {self.stages}; 2 or more must divide workers = {workers}, with group_size = "
+                f"{self.group_size} each"
+            )
         if self.name == "chakra" and self.ranks != workers:
             raise UsageError(f"workers = {workers}; the trace {self.trace} has {self.ranks} ranks")
         if workers < 3 and self.name == "double_tree":
@@ -233,6 +253,18 @@ def _tensor_data(pattern: Pattern, run: Training) -> Iterator[Part]:
         yield Call("allreduce", "data", run.model_bytes // pattern.group_size, tensor.T)
 
 
+def _three_d(pattern: Pattern, run: Training) -> Iterator[Part]:
+    """Pipeline, tensor and data parallel (Narayanan et al. 2021, Megatron-LM): neighbours are a tensor group, then come
+    the replicas, then the stages. The gradients of a stage are reduced between replicas at the end."""
+    stages = np.arange(run.workers, dtype=np.int64).reshape(pattern.stages, -1)
+    groups = np.arange(stages.shape[1], dtype=np.int64).reshape(-1, pattern.group_size)
+    forward, backward = (float(ns.sum()) / pattern.micro_batches for ns in _passes(run))
+    yield Grid(stages, groups, pattern.micro_batches, pattern.activation_bytes, forward, backward)
+    if len(groups) > 1:
+        replicas = stages[:, groups.T].reshape(-1, len(groups))
+        yield Call("allreduce", "data", run.model_bytes // (pattern.stages * pattern.group_size), replicas)
+
+
 def _moe(pattern: Pattern, run: Training) -> Iterator[Part]:
     """Mixture of experts (Lepikhin et al. 2020): rows go to the experts of the group and come back, in both passes,
     each expert gets the same number; then an all-reduce of what all workers have."""
@@ -276,6 +308,7 @@ PATTERNS: dict[str, tuple[Callable[[Pattern, Training], Iterator[Part]], tuple[s
     "fsdp": (_fsdp, ("channels",)),
     "pipeline": (_pipeline, ("micro_batches", "activation_bytes")),
     "tensor_data": (_tensor_data, ("group_size", "blocks", "activation_bytes")),
+    "three_d": (_three_d, ("group_size", "stages", "micro_batches", "activation_bytes")),
     "moe": (_moe, ("group_size", "blocks", "activation_bytes")),
     "rings": (_rings, ("channels",)),
     "double_tree": (_double_tree, ("chunks",)),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ddnn_traces.traffic.collectives import shares
-from ddnn_traces.traffic.simulator.patterns import Call, Compute, Part, Replay, Stages, strides
+from ddnn_traces.traffic.simulator.patterns import Call, Compute, Grid, Part, Replay, Stages, strides
 from ddnn_traces.traffic.traffic import Ints
 
 NOBODY = -1
@@ -57,7 +57,8 @@ class Graph:
 
     def __post_init__(self) -> None:
         everybody = np.arange(self.hosts)
-        self.begin = self.last = self.add(everybody)
+        self.begin = self.add(everybody)
+        self.last = self.begin.copy()
 
     def add(self, src: Ints, dst: Ints | int = NOBODY, amount: Ints | int = 0, channel: int = 0) -> Ints:
         """New tasks; joins, where nothing else is given."""
@@ -149,6 +150,33 @@ class Graph:
             names = [f"to {host}" for host in dst]
             self.spans.append(Span("send", names, size, src, np.full(len(src), NOBODY), sent.ravel()))
 
+    def grid(self, part: Grid, most_rounds: int) -> None:
+        """As stages(), with a tensor group's all-reduce behind each micro-batch of a pass, which is then sent on."""
+        stages, batches = len(part.stages), part.micro_batches
+        rank = np.repeat(part.stages.ravel(), batches)
+        ahead, back = (
+            self.add(rank, amount=round(ns)).reshape(*part.stages.shape, batches)
+            for ns in (part.forward_ns, part.backward_ns)
+        )
+        for stage, hosts in enumerate(part.stages):
+            order = _order(np.arange(batches), batches + np.arange(batches), stages - 1 - stage)
+            for number in order:
+                passes, way = (ahead, 1) if number < batches else (back, -1)
+                computed = passes[stage, :, number % batches]
+                self.edge(self.last[hosts], computed)
+                self.last[hosts] = computed
+                self.call(Call("allreduce", f"stage {stage} tensor", part.bytes, hosts[part.groups]), most_rounds)
+                if 0 <= stage + way < stages:
+                    to = part.stages[stage + way]
+                    sent = self.add(hosts, to, part.bytes)
+                    self.edge(self.last[hosts], sent)
+                    self.edge(sent, passes[stage + way, :, number % batches])
+                    nothing = np.full(len(hosts), NOBODY)
+                    self.spans.append(Span("send", [f"to {host}" for host in to], part.bytes, hosts, nothing, sent))
+        for kind, tasks in (("forward", ahead), ("backward", back)):
+            nothing = np.full(tasks.size, NOBODY)
+            self.spans.append(Span(kind, [""] * tasks.size, -1, rank, nothing, tasks.ravel()))
+
     def replay(self, part: Replay, most_rounds: int) -> None:
         """Each node begins when all that it waits for has ended: also computations of a rank at the same time, where
         the trace has no order of them. A receive ends when its transfer has arrived."""
@@ -186,6 +214,7 @@ class Graph:
 
 
 def _order(ahead: Ints, back: Ints, behind: int) -> list[int]:
+    """A stage's forward and backward passes in turn, where so many stages are behind it."""
     warm = min(behind, len(ahead))
     turns = np.column_stack([ahead[warm:], back[: len(ahead) - warm]]).ravel()
     return [*ahead[:warm], *turns, *back[len(ahead) - warm :]]
@@ -205,6 +234,8 @@ def graph_of(parts: list[Part], hosts: int, steps: int) -> Graph:
             graph.compute(part)
         elif isinstance(part, Call):
             graph.call(part, most_rounds)
+        elif isinstance(part, Grid):
+            graph.grid(part, most_rounds)
         elif isinstance(part, Replay):
             graph.replay(part, most_rounds)
         else:
@@ -216,6 +247,8 @@ def _ring_hosts(part: Part, hosts: int) -> int:
     """Hosts of the rings of a part: each sends once in a round."""
     if isinstance(part, Replay):
         return sum(len(one.members) for one in part.trace.collectives if one.kind != "alltoall")
+    if isinstance(part, Grid):
+        return 2 * part.micro_batches * hosts
     return hosts if isinstance(part, Call) and part.algorithm == "ring" else 0
 
 
