@@ -399,12 +399,13 @@ class Dataset:
 
         return _CALL.sub(stored, text)
 
-    def sql_arrow(self, text: str, params: Any = None) -> pa.Table:
-        """As sql(), as an Arrow table. Raises QueryError."""
+    def sql_arrow(self, text: str, params: Any = None, is_own: bool = False) -> pa.Table:
+        """As sql(), as an Arrow table. is_own: SQL of this package, which may make temporary tables where a user's SQL
+        must only read. Raises QueryError."""
         # In a thread of its own, so that a Ctrl-C reaches this one: DuckDB does not always check for signals.
         with ThreadPoolExecutor(1) as thread:
             try:
-                running = thread.submit(self._run_alone, text, params)
+                running = thread.submit(self._run_alone, text, params, is_own)
                 # a signal that another thread receives is seen here only when this one wakes up
                 while not wait([running], timeout=0.1).done:
                     pass
@@ -413,14 +414,14 @@ class Dataset:
                 interrupt_until(self._connection, lambda: not self._running.locked())
                 raise
 
-    def _run_alone(self, text: str, params: Any) -> pa.Table:
+    def _run_alone(self, text: str, params: Any, is_own: bool) -> pa.Table:
         with self._running:
-            return self._run(text, params)
+            return self._run(text, params, is_own)
 
-    def _run(self, text: str, params: Any) -> pa.Table:
+    def _run(self, text: str, params: Any, is_own: bool) -> pa.Table:
         import pyarrow as pa
 
-        if self._read_only:
+        if self._read_only and not is_own:
             self.check_reads(self.statements(text))
         try:
             relation = self._relation(text.lstrip("\n"), params)  # DuckDB's caret counts empty lines
@@ -564,7 +565,7 @@ class StoredViews:
         self._dataset.has_stored_views = False
         self._dataset.stored_calls.clear()
         for name in reversed(self._names):
-            self._dataset.sql_arrow(f'DROP TABLE temp."{name}"')
+            self._dataset.sql_arrow(f'DROP TABLE temp."{name}"', is_own=True)
 
     def store_inputs(self, name: str) -> None:
         """Store the views that the query of this name reads, and those that they read, and what it calls."""
@@ -587,6 +588,6 @@ class StoredViews:
                     self._create(name)
 
     def _create(self, source: str) -> None:
-        self._dataset.sql_arrow(f'CREATE TEMP TABLE "{source}" AS FROM {source}')
+        self._dataset.sql_arrow(f'CREATE TEMP TABLE "{source}" AS FROM {source}', is_own=True)
         self._names[source] = None
         self._dataset.has_stored_views = True

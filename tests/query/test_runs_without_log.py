@@ -12,6 +12,7 @@ import pytest
 from tools import Once, RunCommand
 
 import ddnn_traces
+from ddnn_traces.errors import QueryError
 from ddnn_traces.query.dataset import Dataset
 
 OF_LOGS = ("steps", "step_flows", "events")
@@ -74,7 +75,9 @@ def test_a_log_wins_over_the_traffic(sample_dataset: Dataset) -> None:
 
 
 def test_a_chosen_job_has_inferred_steps_too(inferred: Dataset) -> None:
-    with ddnn_traces.open(inferred.path, RING, infer_steps=True) as ring:
+    with ddnn_traces.open(inferred.path, RING, read_only=True, infer_steps=True) as ring:
+        with pytest.raises(QueryError, match="only statements that read are run"):
+            ring.sql("CREATE TABLE mine AS FROM steps")
         assert ring.query("step_volume", job=0).height == ring.query("step_volume").height > 0
         assert ring.query("step_volume", job=0)["wire_bytes"].sum() <= ring.query("step_volume")["wire_bytes"].sum()
 

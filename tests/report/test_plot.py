@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from tools import RunCommand
 
+import ddnn_traces
 from ddnn_traces.errors import NoDataError, QueryError, UsageError
 from ddnn_traces.query import catalogue
 from ddnn_traces.query.dataset import Dataset
@@ -167,3 +168,10 @@ def test_every_chart_has_a_text(dataset: Dataset) -> None:
     for figure in report(dataset).figures:
         lines = text_chart.text(figure.file_spec, 100).plain.splitlines()
         assert len(lines) > 8 and max(map(len, lines)) <= 100, figure.name
+
+
+def test_a_dataset_that_is_only_read_has_its_charts(sample_dataset: Dataset) -> None:
+    with ddnn_traces.open(sample_dataset.path, "torch-mlp1-sgd-32-gloo-0ms-ring", read_only=True) as opened:
+        assert opened.plot("traffic_matrix").to_dict()["datasets"]
+        with pytest.raises(QueryError, match="only statements that read"):
+            opened.sql("CREATE TEMP TABLE mine AS FROM runs")
