@@ -121,7 +121,11 @@ class PatternResult:
 
 
 def simulate(run: SimulatedRun) -> PatternResult:
-    """Simulate a run with a pattern, every transfer of it."""
+    """Simulate a run with a pattern, every transfer of it.
+
+    Raises UsageError for a trace that never ends and a fault at a host that does not compute, SimulationError for a
+    result that cannot be.
+    """
     assert run.pattern
     steps, workers = run.steps, run.workers
     graph = graph_of(run.pattern.step(run), workers, steps)
