@@ -178,8 +178,8 @@ class Views:
         except duckdb.Error:  # a damaged file, or a disk without locks
             return False
         if is_own:
-            self._connection.execute(f"DETACH {_KEPT}")
             self._made, self._are_copies = set(catalogue.catalogue()), True
+            self._connection.execute(f"DETACH {_KEPT}")
         return is_own
 
     def _create_tables(self) -> None:

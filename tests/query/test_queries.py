@@ -373,7 +373,7 @@ def test_unknown_parameter_names_the_nearest(dataset: Dataset) -> None:
 
 
 def test_parameter_of_a_query_without_any(dataset: Dataset) -> None:
-    with pytest.raises(QueryError, match="traffic_matrix has no parameter window_ms; there are: none"):
+    with pytest.raises(QueryError, match="traffic_matrix has no parameter window_ms; there are: job, communicator"):
         dataset.query("traffic_matrix", window_ms=5)
 
 
