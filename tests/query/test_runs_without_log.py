@@ -39,6 +39,7 @@ def inferred(without_logs: Path) -> Iterator[Dataset]:
         yield dataset
 
 
+@pytest.mark.long
 def test_sure_steps_are_as_many_as_the_logs_have(sample_dataset: Dataset, inferred: Dataset) -> None:
     with ddnn_traces.open(inferred.path) as plain:
         sources = plain.query("step_sources")
@@ -52,6 +53,7 @@ def test_sure_steps_are_as_many_as_the_logs_have(sample_dataset: Dataset, inferr
     assert sample_dataset.query("step_sources").select("steps_from", "problem").unique().rows() == [("log", None)]
 
 
+@pytest.mark.long
 def test_volume_and_time_of_inferred_steps_are_those_of_the_logs(sample_dataset: Dataset, inferred: Dataset) -> None:
     for query, column, tolerance in (("run_step_volume", "step_bytes", 0.02), ("run_step_time", "step_ms", 0.1)):
         columns = pl.col("run_id"), pl.col(column)
@@ -61,11 +63,12 @@ def test_volume_and_time_of_inferred_steps_are_those_of_the_logs(sample_dataset:
         assert (both[column] / both[f"{column}_logged"] - 1).abs().max() < tolerance, query
 
 
-def test_bytes_of_all_positions_are_those_of_the_windows(inferred: Dataset) -> None:
+def test_bytes_of_all_positions_are_those_of_the_windows(without_logs: Path) -> None:
     counted = "SELECT run_id, flow_id, sum(wire_bytes)::BIGINT, sum(packets)::BIGINT FROM {} GROUP BY ALL ORDER BY ALL"
     with_steps = "(FROM flow_windows SEMI JOIN steps USING (run_id))"
-    found = inferred.sql(counted.format("step_flows")).rows()
-    assert found and found == inferred.sql(counted.format(with_steps)).rows()
+    with ddnn_traces.open(without_logs, RING, infer_steps=True) as ring:
+        found = ring.sql(counted.format("step_flows")).rows()
+        assert found and found == ring.sql(counted.format(with_steps)).rows()
 
 
 def test_a_log_wins_over_the_traffic(sample_dataset: Dataset) -> None:
@@ -74,14 +77,15 @@ def test_a_log_wins_over_the_traffic(sample_dataset: Dataset) -> None:
         assert opened.sql("FROM steps").equals(sample_dataset.sql("FROM steps"))
 
 
-def test_a_chosen_job_has_inferred_steps_too(inferred: Dataset) -> None:
-    with ddnn_traces.open(inferred.path, RING, read_only=True, infer_steps=True) as ring:
+def test_a_chosen_job_has_inferred_steps_too(without_logs: Path) -> None:
+    with ddnn_traces.open(without_logs, RING, read_only=True, infer_steps=True) as ring:
         with pytest.raises(QueryError, match="only statements that read are run"):
             ring.sql("CREATE TABLE mine AS FROM steps")
         assert ring.query("step_volume", job=0).height == ring.query("step_volume").height > 0
         assert ring.query("step_volume", job=0)["wire_bytes"].sum() <= ring.query("step_volume")["wire_bytes"].sum()
 
 
+@pytest.mark.long
 def test_regress_and_predict_say_which_steps_are_inferred(inferred: Dataset) -> None:
     fitted = ddnn_traces.regress(inferred, "np.log(step_bytes) ~ np.log(model_bytes)", unit="run")
     used = set(fitted.points["run_id"])
@@ -94,7 +98,7 @@ def test_regress_and_predict_say_which_steps_are_inferred(inferred: Dataset) -> 
 
 
 def test_commands_take_inferred_steps(command: RunCommand, without_logs: Path) -> None:
-    few = ("--run", "*mlp1-sgd-32-gloo-0ms-*", "--format", "csv")
+    few = ("--run", RING, "--format", "csv")
     without = command("query", without_logs, "step_volume", *few)
     assert b"--infer-steps takes them" in without.stderr and without.stdout.count(b"\n") == 1
     done = command("query", without_logs, "step_volume", "--infer-steps", *few)
