@@ -98,7 +98,7 @@ def _chosen(dataset: Dataset, options: ReplayOptions) -> tuple[str, int, pl.Data
         raise UsageError("--collectives takes --job, --from-step and --steps; the other options are of transfers")
     run = dataset.only_run
     job, addresses = _job(run, dataset.query("jobs"), options.job)
-    nodes = nodes_of(dataset).filter(pl.col("host_ip").is_in(addresses))
+    nodes = nodes_of(dataset, pl.Series(addresses)).filter(pl.col("host_ip").is_in(addresses))
     return run, job, nodes.with_columns(node=pl.int_range(pl.len()))
 
 

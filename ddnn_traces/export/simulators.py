@@ -1,7 +1,8 @@
 """A run for other simulators: its transfers between numbered nodes, what each waits for, and how they are written.
 
-Nodes are the hosts of the run, numbered from 0 in the order of query host_names (by rank). Times are ns since the start
-of the first transfer. Queries step_transfers and transfer_dependencies define a transfer and what it waits for.
+Nodes are the hosts of the run (query run_hosts) and all that a transfer is from or to, numbered from 0 in the order of
+query host_names (by rank). Times are ns since the start of the first transfer. Queries step_transfers and
+transfer_dependencies define a transfer and what it waits for.
 
 A Replay is not a traffic.Traffic. Traffic holds every packet of a run that was never captured, to be written as tables
 or captures; a Replay is read from a dataset's tables, holds no packets, and adds the dependencies by which a simulator
@@ -129,8 +130,8 @@ def load(dataset: Dataset, options: ReplayOptions) -> Replay:
         raise UsageError(
             f"run {run}: {problem}, so its transfers cannot be replayed; ingest the pcaps if there are any"
         )
-    nodes = nodes_of(dataset)
     every = dataset.query("step_transfers", **parameters)
+    nodes = nodes_of(dataset, pl.concat([every["src_ip"], every["dst_ip"]]))
     needs = dataset.query("transfer_dependencies", **parameters)
     number = dict(zip(nodes["host_ip"], nodes["node"], strict=True))
     if every.is_empty():
@@ -150,9 +151,10 @@ def usual_transfers(dataset: Dataset, size: str) -> str:
     return "messages" if size == "payload" and has_messages else "bursts"
 
 
-def nodes_of(dataset: Dataset) -> pl.DataFrame:
-    """Replay.nodes of a run."""
-    names = dataset.query("host_names")
+def nodes_of(dataset: Dataset, ends: pl.Series) -> pl.DataFrame:
+    """Replay.nodes of a run: its hosts, and the ends of transfers, which for a ping need not be hosts of it."""
+    hosts = pl.concat([dataset.query("run_hosts")["host_ip"], ends]).unique()
+    names = dataset.query("host_names").filter(pl.col("host_ip").is_in(hosts.implode()))
     known = dataset.sql("SELECT host_ip, label, role FROM hosts ORDER BY host_ip")
     return names.join(known, on="host_ip", how="left", maintain_order="left").select(
         pl.int_range(pl.len()).alias("node"), *NODE_COLUMNS[1:]

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
 
+import polars as pl
 import pytest
 import simulator_formats as formats
+from datasets import write_dataset
 from simulator_exports import MS, TARGETS, Exported, chakra_ranks, export, read_pairs
 from simulator_formats import Node, Operation
 from tools import mostly_long
@@ -35,6 +37,24 @@ def exported(
     run, size = request.param
     with ddnn_traces.open(sample_dataset.path, [run]) as opened:
         yield export(opened, tmp_path_factory.mktemp("export"), size=size)
+
+
+# --- nodes
+
+
+def test_nodes_are_the_hosts_that_exchange_data_and_ends_of_transfers(tmp_path: Path) -> None:
+    """10.0.0.4 and 10.0.0.5 have no data, the link-local addresses only discover neighbours; a ping is a transfer."""
+    case = Path(__file__).parents[1] / "queries" / "run_hosts" / "neighbour_discovery"
+    write_dataset(tmp_path / "d", {table: pl.read_csv(case / f"{table}.csv") for table in ("runs", "hosts", "flows")})
+    with ddnn_traces.open(tmp_path / "d", ["a"]) as opened:
+        hosts = opened.query("run_hosts")["host_ip"].to_list()
+        alone, with_ping = (
+            simulators.nodes_of(opened, pl.Series(ends, dtype=pl.String)) for ends in ([], ["10.0.0.5", "10.0.0.1"])
+        )
+    assert "fe80::1" not in hosts and "10.0.0.5" not in hosts
+    assert sorted(alone["host_ip"]) == sorted(hosts)
+    assert sorted(with_ping["host_ip"]) == sorted([*hosts, "10.0.0.5"])
+    assert with_ping["node"].to_list() == [*range(len(hosts) + 1)]
 
 
 # --- bytes a pair
