@@ -142,6 +142,7 @@ def test_the_demo_of_an_installed_wheel_works(site: Path, tmp_path: Path) -> Non
     environment = {**os.environ, "PYTHONPATH": str(site), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = subprocess.run(program, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
     assert f"ingest {tmp_path / 'cache' / 'ddnn_traces' / 'samples'}" in done.stderr
+    assert f"report {Path('demo', 'report.html')}" in done.stderr
     assert "46 runs in 45 cells, R2 = 1.00" in done.stdout
     tutorial = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
     shown = re.findall(r"^```text\n(.*?)^```", tutorial, re.M | re.S)[0]

@@ -114,6 +114,13 @@ class _Grouped(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         return super().invoke(ctx)
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        from ddnn_traces.query import catalogue
+
+        if args and self.get_command(ctx, args[0]) is None and args[0] in catalogue.catalogue():
+            ctx.fail(f"{args[0]} is a query: ddnn-traces query DATASET {args[0]}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, self.commands))
         for heading, commands in _GROUPS.items():

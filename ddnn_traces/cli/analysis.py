@@ -344,5 +344,6 @@ def demo(sample: Path | None, out: Path) -> None:
         terminal.print_table(compared.select(shown_columns), "Topology and ring in the traffic and the declared ones")
         click.echo("What drives the volume of a step\n")
         click.echo(documents.text(ddnn_traces.regress(opened)))
+        messages.info(f"report {out / 'report.html'}")
         report = ddnn_traces.write_report(opened, out / "report.html")
     click.echo(f"\nThe dataset is in {dataset}, the report in {report}.")

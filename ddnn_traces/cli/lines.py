@@ -188,8 +188,12 @@ class _LineMessages(_Warnings):
 
     def advance(self, size: int, packets: int) -> None:
         self._read += size  # a lost count of two threads is one of a progress
-        of_all = f" of {self._total / 1e9:,.1f}" if self._total else ""
-        _activity.doing = f"{self._read / 1e9:,.1f}{of_all} GB read"
+        unit, bytes_of = ("GB", 1e9) if max(self._total or 0, self._read) >= 1e9 else ("MB", 1e6)
+        of_all = f" of {self._total / bytes_of:,.1f}" if self._total else ""
+        _activity.doing = f"{self._read / bytes_of:,.1f}{of_all} {unit} read"
+
+    def end_reading(self) -> None:
+        _activity.doing = ""  # what follows is not reading
 
     def summarize(self, line: str) -> None:
         self.info(line)

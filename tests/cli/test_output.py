@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -410,10 +411,19 @@ def test_tables_are_sorted_in_columns_and_apart_from_queries(
 # --- a command that takes long
 
 
+@contextmanager
+def _reading(total: int) -> Iterator[Callable[[int], None]]:
+    told = lines.messages()
+    told.start_reading(total)
+    yield lambda size: told.advance(size, 1)
+
+
 @pytest.mark.parametrize(
     ("context", "tell", "shown"),
     [
         (lambda: lines.steps(41), lambda told: told("The runs"), "1 of 41: The runs"),
+        (lambda: _reading(16_800_000), lambda told: told(4_200_000), "4.2 of 16.8 MB read"),
+        (lambda: _reading(3_000_000_000), lambda told: told(42_000_000), "0.0 of 3.0 GB read"),
         (lambda: lines.share("the simulation"), lambda told: told(0.256), "26% of the simulation"),
     ],
 )

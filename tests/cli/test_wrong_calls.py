@@ -98,6 +98,7 @@ def test_wrong_call(command: RunCommand, tmp_path: Path, small: Dataset, call: s
     ("call", "said"),
     [
         ("nonsense", "No such command 'nonsense'"), ("ingest", "Missing argument 'SOURCES...'"),
+        ("compare x", "compare is a query: ddnn-traces query DATASET compare"),
         ("ingest x", "Missing option '--out'"), ("runs x --format xml", "'xml' is not one of"),
         ("runs x --limit -1", "-1 is not in the range"), ("ingest x --out y --engine steam", "'steam' is not one of"),
         ("ingest x --out=", "--out '' names no dataset"), ("", "Usage:"),

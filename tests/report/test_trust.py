@@ -77,3 +77,13 @@ def test_steps_that_a_part_of_the_hosts_shows_are_said(tmp_path: Path) -> None:
 def test_a_file_that_is_cut_short_is_said(tmp_path: Path) -> None:
     headline, _ = captures_line(tmp_path / "cut", captured=3, status="truncated")
     assert "3 of 3 capture files" in headline
+
+
+def test_findings_of_the_first_line_are_counted_things() -> None:
+    jobs = pl.DataFrame({"run_id": ["a", "b", "c", "d"]})
+    kinds = ["slow_host", "slow_host", "loss"]
+    found = pl.DataFrame({"run_id": ["a", "b", "c"], "rank": [1, 1, 1], "kind": kinds, "sentence": ["W2 is slow."] * 3})
+    assert steps.costliest(found, jobs) == (
+        "In 3 of 4 jobs a host or a link costs 5% of a step or more (2 slow hosts, 1 lossy link). "
+        "The costliest, in a: W2 is slow."
+    )

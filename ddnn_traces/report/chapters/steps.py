@@ -57,7 +57,7 @@ def delays(section: Section, jobs: pl.DataFrame) -> None:
     found = section.rows(Source("verdicts")).sort(
         ~pl.col("is_established"), -pl.col("share_of_step"), "run_id", "job", "rank"
     )
-    section.headline = _costliest(found.filter("is_established"), jobs) or _nothing(found.height, jobs.height)
+    section.headline = costliest(found.filter("is_established"), jobs) or _nothing(found.height, jobs.height)
     if found.is_empty():
         return
     columns = [
@@ -71,14 +71,21 @@ def delays(section: Section, jobs: pl.DataFrame) -> None:
     section.table(found, columns, caption, Source("verdicts"), noun="finding")
 
 
-def _costliest(established: pl.DataFrame, jobs: pl.DataFrame) -> str:
+#: What a finding of a kind is, where the kind alone cannot be counted.
+_FOUND = {
+    "loss": "lossy link", "delay": "delayed link", "background": "shared link",
+    "congestion": "congested link", "receiver": "small receive window",
+}  # fmt: skip
+
+
+def costliest(established: pl.DataFrame, jobs: pl.DataFrame) -> str:
     """In how many jobs something costs time, and the first finding; empty where none is established."""
     if established.is_empty():
         return ""
     worst, first = established.row(0, named=True), established.filter(pl.col("rank") == 1)
     kinds = first.group_by("kind").len().sort("len", "kind", descending=[True, False])
     where = f", in {worst['run_id']}" if jobs["run_id"].n_unique() > 1 else ""
-    said = ", ".join(f"{words(kind)} {number:,}" for kind, number in kinds.iter_rows())
+    said = ", ".join(counted(number, _FOUND.get(kind, words(kind))) for kind, number in kinds.iter_rows())
     return (
         f"In {first.height:,} of {counted(jobs.height, 'job')} a host or a link costs 5% of a step or more ({said}). "
         f"The costliest{where}: {worst['sentence']}"
