@@ -1,7 +1,7 @@
 -- question: By how much do two runs, or two groups of runs, differ in every headline figure?
 -- subject: runs
 -- row: a figure; none where no run is named, and an error where a pattern matches none
--- inputs: runs, flows, flow_windows, steps, step_flows, total_volume, flow_counts, step_volume, step_time_rows, student_t
+-- inputs: runs, flows, flow_windows, steps, step_flows, run_spans, total_volume, flow_counts, step_volume, step_time_rows, student_t
 -- answer: figure, difference, verdict
 -- param: a_runs VARCHAR = NULL; run_id of the first run, or a GLOB pattern (torch-*-ring) for a group; several separated by |
 -- param: b_runs VARCHAR = NULL; run_id of the second run, or a GLOB pattern for a group; several separated by |
@@ -24,7 +24,9 @@
 -- (intervals over steps call 20 of 36 pairs of equal runs of data/dataset different: benchmarks/within_run.py). 15 figures at 95% call
 -- 0.75 different where nothing differs. The duration of a step is the mean over its workers and over the steps without the
 -- first (step_time_rows). Peak throughput is that of the busiest 10 ms, counted from the run's first packet; retransmitted
--- is a share of packets; accuracy is the mean over the workers' last steps.
+-- is a share of packets; accuracy is the mean over the workers' last steps. Duration and mean throughput are from the first step's
+-- start to the last one's end, by the log or as inferred, where that is known of all runs named (run_spans); else of the whole
+-- capture, whose idle time before and after the training counts. Their names say which.
 WITH thresholds AS (
     SELECT 3 AS least_runs
 ), patterns AS (
@@ -39,13 +41,25 @@ WITH thresholds AS (
 ), chosen AS (
     SELECT DISTINCT run_id
     FROM members
+), stretches AS (  -- one for all runs: a training and a capture do not compare
+    SELECT CASE WHEN bool_and(coalesce(span_source = 'training', false)) THEN 'training' ELSE 'capture' END AS stretch
+    FROM chosen
+    LEFT JOIN run_spans USING (run_id)
+), trainings AS (
+    SELECT run_id, (any_value(end_ns) - any_value(begin_ns)) / 1e9 AS training_s, sum(wire_bytes) AS training_bytes
+    FROM run_spans
+    SEMI JOIN chosen USING (run_id)
+    JOIN flow_windows USING (run_id)
+    WHERE span_source = 'training' AND window_start_ns >= begin_ns AND window_start_ns < end_ns
+    GROUP BY run_id
 ), figures AS (
     SELECT unnest(range(1, 16)) AS place,
-           unnest(['total volume', 'payload', 'packets', 'duration', 'steps', 'volume of a step', 'payload of a step',
-                   'duration of a step', 'mean throughput', 'peak throughput', 'flows', 'large flows',
+           unnest(['total volume', 'payload', 'packets', 'duration of the ' || stretch, 'steps', 'volume of a step', 'payload of a step',
+                   'duration of a step', 'mean throughput of the ' || stretch, 'peak throughput', 'flows', 'large flows',
                    'share before training', 'retransmitted share', 'accuracy at the end']) AS figure,
            unnest(['bytes', 'bytes', 'packets', 's', 'steps', 'bytes', 'bytes', 'ms', 'Gbit/s', 'Gbit/s', 'flows', 'flows',
                    'share of wire bytes', 'share of packets', 'share']) AS unit
+    FROM stretches
 ), spans AS (
     SELECT run_id, min(first_seen_ns) AS first_ns, sum(retransmitted_packets) / nullif(sum(packets), 0) AS retransmitted
     FROM flows
@@ -85,13 +99,20 @@ WITH thresholds AS (
     LEFT JOIN step_volume USING (run_id, step)
     LEFT JOIN (SELECT run_id, step, step_ms FROM step_time_rows()) USING (run_id, step)
     GROUP BY run_id
+), stretch_values AS (
+    SELECT run_id, CASE stretch WHEN 'training' THEN training_s ELSE duration_s END AS stretch_s,
+           CASE stretch WHEN 'training' THEN training_bytes ELSE wire_bytes END AS stretch_bytes
+    FROM total_volume
+    CROSS JOIN stretches
+    LEFT JOIN trainings USING (run_id)
 ), run_values AS (
     SELECT side, run_id, unnest(range(1, 16)) AS place,
-           unnest([v.wire_bytes, v.payload_bytes, v.packets, duration_s, nullif(v.steps, 0), step_wire, step_payload,
-                   step_ms, v.wire_bytes * 8 / nullif(duration_s, 0) / 1e9, peak, v.flows, large_flows, before_share,
+           unnest([v.wire_bytes, v.payload_bytes, v.packets, stretch_s, nullif(v.steps, 0), step_wire, step_payload,
+                   step_ms, stretch_bytes * 8 / nullif(stretch_s, 0) / 1e9, peak, v.flows, large_flows, before_share,
                    retransmitted, accuracy]::DOUBLE[]) AS value
     FROM members
     JOIN total_volume AS v USING (run_id)
+    JOIN stretch_values USING (run_id)
     LEFT JOIN (SELECT run_id, large_flows FROM flow_counts()) USING (run_id)
     LEFT JOIN spans USING (run_id)
     LEFT JOIN peaks USING (run_id)

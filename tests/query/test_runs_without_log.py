@@ -111,6 +111,7 @@ def test_commands_take_inferred_steps(command: RunCommand, without_logs: Path) -
     )  # fmt: skip
     [volume] = [line for line in compared.stdout.decode().splitlines() if "volume of a step" in line]
     assert float(volume.split(",")[4]) > 0
+    assert b"duration of the training" in compared.stdout and b"of the capture" not in compared.stdout
 
 
 def test_what_compares_logs_with_traffic_takes_no_inferred_steps(command: RunCommand, without_logs: Path) -> None:
