@@ -17,14 +17,19 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from pathlib import Path
 
 import pyarrow as pa
 
-from ddnn_traces.ingestors.sources import series_name
+from ddnn_traces.ingestors.sources import host_stem, series_name
 from ddnn_traces.pcap.capture_facts import CaptureFacts
 
 #: Share of a file's packets that a host must be an end of for the file to be that host's own capture.
 OWN_SHARE = 0.98
+#: IGMP and ICMPv6, and the ports of DHCP, NetBIOS names, SSDP, mDNS and LLMNR: protocols that announce and ask.
+_ANNOUNCING = frozenset((2, 58))
+_UDP = 17
+_ANNOUNCED_AT = frozenset((67, 68, 137, 138, 546, 547, 1900, 5353, 5355))
 #: Share of a file's time by which the next file of its series may begin too early.
 OUT_OF_ORDER_SHARE = 0.01
 
@@ -40,16 +45,30 @@ def find_vantages(files: Sequence[CaptureFacts]) -> list[str | None]:
     """Address of the host where each file was captured; None at a mirror port, or where two hosts fit.
 
     A file with a single sender is its sender's. Else it is the host's that is an end of all packets, else of nearly
-    all. Where two fit (a file between two hosts), those that other files have claimed drop out.
+    all. Where two fit (a file between two hosts), those that other files have claimed drop out. Announcements to the
+    whole network say nothing of it: a file with nothing else is of the host of its folder's files of that name.
     """
     # one for x.pcap, x.pcap1, ...: the last may hold next to nothing
     names = [series_name(file.capture_id) for file in files]
-    flows: dict[str, list[pa.Table]] = {}
+    tables: dict[str, list[pa.Table]] = {}
     for file, name in zip(files, names, strict=True):
-        flows.setdefault(name, []).append(file.flows)
-    found = _distinct([_candidates(pa.concat_tables(parts)) for parts in flows.values()])
-    of_name = dict(zip(flows, found, strict=True))
+        tables.setdefault(name, []).append(file.flows)
+    found = _distinct([_candidates(pa.concat_tables(parts)) for parts in tables.values()])
+    of_name = dict(zip(tables, found, strict=True))
+    beside: dict[tuple[Path, str], set[str]] = {}  # the hosts of a folder's files that differ in time and number only
+    for name, vantage in of_name.items():
+        if vantage is not None:
+            beside.setdefault(_without_times(name), set()).add(vantage)
+    for name, vantage in of_name.items():
+        hosts = beside.get(_without_times(name), set())
+        if vantage is None and len(hosts) == 1 and all(map(only_announces, tables[name])):
+            (of_name[name],) = hosts
     return [of_name[name] for name in names]
+
+
+def _without_times(name: str) -> tuple[Path, str]:
+    path = Path(name)
+    return path.parent, host_stem(path)
 
 
 def _distinct(candidates: Sequence[set[str]]) -> list[str | None]:
@@ -78,12 +97,32 @@ def _distinct(candidates: Sequence[set[str]]) -> list[str | None]:
     return found
 
 
+def telling_flows(flows: pa.Table) -> Iterator[tuple[str, str, int | None, int | None, int]]:
+    """Addresses, ports and packets of the flows that tell where a file was captured: all but announcements."""
+    columns = (flows[f].to_pylist() for f in ("src_ip", "dst_ip", "src_port", "dst_port", "packets", "protocol"))
+    for *flow, protocol in zip(*columns, strict=True):
+        src, dst, _, port, _ = flow
+        announces = protocol in _ANNOUNCING or (protocol == _UDP and port in _ANNOUNCED_AT)
+        if not (announces and (_is_of_link(src) or _is_of_link(dst))):
+            yield tuple(flow)
+
+
+def only_announces(flows: pa.Table) -> bool:
+    """Whether there are flows, and none that tells where they were captured."""
+    return flows.num_rows > 0 and next(telling_flows(flows), None) is None
+
+
+@lru_cache(maxsize=1 << 16)
+def _is_of_link(address: str) -> bool:
+    """Whether what has this end may reach each host of the link."""
+    return not is_host(address) or address.endswith(".255") or ipaddress.ip_address(address).is_link_local
+
+
 def _candidates(flows: pa.Table) -> set[str]:
     sent: Counter[str] = Counter()
     ends: Counter[str] = Counter()
     total = 0
-    columns = (flows[name].to_pylist() for name in ("src_ip", "dst_ip", "packets"))
-    for src, dst, packets in zip(*columns, strict=True):
+    for src, dst, _, _, packets in telling_flows(flows):
         total += packets
         sent[src] += packets
         for ip in {src, dst}:

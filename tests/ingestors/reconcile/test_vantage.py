@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import packets as p
 import pytest
 from small_runs import (
     BEGIN_NS,
@@ -23,13 +24,16 @@ from small_runs import (
     counted,
     exchange,
     ingest,
+    ingest_frames,
     passing,
+    read_folder,
     received_by,
     ring,
     sent,
     sent_by,
     star,
     vantages,
+    write_captures,
 )
 
 from ddnn_traces.ingestors.reconcile import vantage
@@ -244,6 +248,29 @@ def test_multicast_is_no_host(tmp_path: Path) -> None:
     with ingest(tmp_path, {"worker-1.pcap": shouts}) as dataset:
         assert vantages(dataset) == {"worker-1.pcap": A}
         assert dataset.sql("SELECT host_ip FROM hosts").rows() == [(A,)]
+
+
+SOLICITATION = p.ethernet(p.ipv6(bytes([133]) + bytes(7), "fe80::9", "ff02::2", 58), p.IPV6)
+
+
+def test_a_rotated_file_with_an_announcement_only_is_its_folders(tmp_path: Path) -> None:
+    """A router solicitation, in the first file of each host, was sent by a host of no file."""
+    second = [Packet(one.time_ns + 10**9, one.src, one.dst, one.payload, ports=one.ports) for one in RING]
+    expected = {}
+    for folder, ip in (("h1", A), ("h2", B), ("h3", C), ("h4", D)):
+        write_captures(tmp_path / "run" / folder, {"trace-20261128-200419.pcap": filter(passing(ip), second)})
+        (tmp_path / "run" / folder / "trace-20261128-200411.pcap").write_bytes(
+            p.pcap([p.Record(BEGIN_NS - 10**10, SOLICITATION)])
+        )
+        expected |= {f"{folder}/trace-20261128-{time}.pcap": ip for time in ("200411", "200419")}
+    with read_folder(tmp_path / "run", run_id="run") as dataset:
+        assert vantages(dataset) == expected
+        assert contradictions(dataset) == {}
+
+
+def test_a_capture_of_an_announcement_alone_has_no_known_host(tmp_path: Path) -> None:
+    with ingest_frames(tmp_path, {"worker-1.pcap": [SOLICITATION]}) as dataset:
+        assert vantages(dataset) == {"worker-1.pcap": None}
 
 
 @pytest.mark.parametrize(
