@@ -385,7 +385,7 @@ class _Ingest:
         about = [*parsed_files.remarks(run_id, facts.files), *relations.gaps(run_id, facts.files)]
         if self._options.run_id is None:
             about += relations.unrelated(plan.run, plan.metadata, facts.files)
-        if part := relations.part(plan.run, facts.files):
+        if part := relations.part(plan.run, plan.metadata, facts.files):
             self._parts.append(part)
         changed = inputs.changed_meanwhile(plan.run, (*plan.record.packets.files, *plan.record.description.files))
         of_description = self._messages.warnings[warned:]

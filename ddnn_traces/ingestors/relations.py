@@ -3,6 +3,7 @@ runs that are parts of one capture."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,12 +14,15 @@ from pathlib import Path
 import numpy as np
 
 from ddnn_traces.ingestors.metadata import RunMetadata
+from ddnn_traces.ingestors.reconcile.vantage import telling_flows
 from ddnn_traces.ingestors.sources import RunInput
 from ddnn_traces.pcap.capture_facts import CaptureFacts
-from ddnn_traces.text import counted, listed
+from ddnn_traces.text import counted, listed, valid_text
 
 #: A longer pause of all captures of a run is said: no training waits so long.
 DAY_NS = 86_400 * 10**9
+#: A folder with more flows is not compared with others: its connections would fill the memory.
+_MOST_FLOWS = 100_000
 #: Names in a message.
 _LISTED = 3
 
@@ -71,10 +75,11 @@ def unrelated(run: RunInput, metadata: RunMetadata, files: Sequence[CaptureFacts
 
 @dataclass(frozen=True)
 class Part:
-    """A run of a single bare capture, as far as it shows that another one goes on where it ends."""
+    """A run that nothing describes, as far as it shows that another one goes on where it ends, or saw the same."""
 
     run_id: str
-    folder: Path
+    folder: Path  # of the bare capture, or of the captures
+    is_folder: bool
     first_ns: int
     last_ns: int
     connections: frozenset[Connection]
@@ -91,26 +96,28 @@ class Part:
         )  # fmt: skip
 
 
-def part(run: RunInput, files: Sequence[CaptureFacts]) -> Part | None:
-    """The run as a part of a capture; None where it cannot be one."""
-    return None if run.folder is not None else _part(run.run_id, run.captures[0].parent, files)
+def part(run: RunInput, metadata: RunMetadata, files: Sequence[CaptureFacts]) -> Part | None:
+    """The run as a part of a capture or of a training; None where it cannot be one."""
+    if run.folder is None:
+        return _part(run.run_id, run.captures[0].parent, files)
+    several = run.hosts or metadata != RunMetadata() or sum(file.flows.num_rows for file in files) > _MOST_FLOWS
+    return None if several else _part(run.run_id, run.folder, files, is_folder=True)
 
 
-def _part(name: str, folder: Path, files: Sequence[CaptureFacts]) -> Part | None:
+def _part(name: str, folder: Path, files: Sequence[CaptureFacts], is_folder: bool = False) -> Part | None:
     first = [file.first_ns for file in files if file.first_ns is not None]
     last = [file.last_ns for file in files if file.last_ns is not None]
     if not first or not last:
         return None
-    connections = frozenset(
-        (min(ends), max(ends)) for file in files for ends in zip(_ends(file, "src"), _ends(file, "dst"), strict=True)
-    )
-    return Part(name, folder, min(first), max(last), connections)
+    connections = frozenset(_connections(files))
+    return Part(name, folder, is_folder, min(first), max(last), connections) if connections else None
 
 
-def _ends(file: CaptureFacts, side: str) -> Iterator[_End]:
-    """The end of each flow that sends (src) or receives (dst)."""
-    hosts, ports = file.flows[f"{side}_ip"], file.flows[f"{side}_port"].fill_null(-1)
-    return zip(hosts.to_pylist(), ports.to_pylist(), strict=True)
+def _connections(files: Sequence[CaptureFacts]) -> Iterator[Connection]:
+    for file in files:
+        for src, dst, src_port, dst_port, _ in telling_flows(file.flows):
+            ends = (src, -1 if src_port is None else src_port), (dst, -1 if dst_port is None else dst_port)
+            yield min(ends), max(ends)
 
 
 # --- groups of parts that have something in common
@@ -157,11 +164,23 @@ def at_hosts(parts: Sequence[Part]) -> Iterator[str]:
     for group in _groups(parts, attrgetter("connections")):
         first, last = max(part.first_ns for part in group), min(part.last_ns for part in group)
         if len(group) > 1 and first < last:
+            names = listed([part.run_id for part in group], _LISTED)
             yield (
-                f"runs {listed([part.run_id for part in group], _LISTED)}: the same connections at the same time, as "
-                "in captures at several hosts of one training; --run-id NAME, with the same sources, makes one run of "
-                "them, and so does a folder"
+                f"runs {names}: the same connections at the same time, as in captures at several hosts of one "
+                f"training; {_joining(group)}"
             )
+
+
+def _joining(group: Sequence[Part]) -> str:
+    """How to make one run of these."""
+    above = {part.folder.parent for part in group}
+    if len(above) > 1 or not all(part.is_folder for part in group):
+        return "--run-id NAME, with the same sources, makes one run of them, and so does a folder"
+    (folder,) = above
+    return (
+        f"--run-id {shlex.quote(valid_text(folder.name) or 'NAME')} with {folder} as the only source makes one run of "
+        "them; --layout '{run}/{host}/*.pcap*', with a folder of several such folders as the source, does so for each"
+    )
 
 
 def rotated(parts: Sequence[Part]) -> Iterator[str]:

@@ -58,6 +58,33 @@ def test_captures_at_the_hosts_of_one_training_are_recognised(tmp_path: Path) ->
     assert warnings(sources[:3], tmp_path / "joined", run_id="one") == []
 
 
+def test_folders_of_the_hosts_of_one_training_are_recognised(tmp_path: Path) -> None:
+    """Not the folder of a later training, nor folders that say what they are."""
+    whole = ring(A, B, C)
+    top = tmp_path / "all" / "my training"
+    for host in (A, B, C):
+        write_captures(top / f"at-{host}", {"x.pcap": [one for one in whole if host in (one.src, one.dst)]})
+    after = [dataclasses.replace(one, ports=(50_000, 6_000)) for one in later(whole, _HOUR_NS)]
+    write_captures(tmp_path / "all" / "after", {"x.pcap": after})
+    (said,) = warnings([tmp_path / "all"], tmp_path / "apart")
+    assert said.startswith(f"runs at-{A}, at-{B}, at-{C}: the same connections at the same time, as in captures at ")
+    assert f"--run-id 'my training' with {top} as the only source" in said and "--layout '{run}/{host}/*.pcap*'" in said
+    assert warnings([top], tmp_path / "joined", run_id="my training") == []
+    for host in (A, B, C):
+        (top / f"at-{host}" / "run.toml").write_text('framework = "torch"')
+    assert warnings([top], tmp_path / "described") == []
+
+
+def test_announcements_are_no_connection(tmp_path: Path) -> None:
+    """A router solicitation alone in a rotated file is no training, and one that several folders saw joins none."""
+    solicitation = p.ethernet(p.ipv6(bytes([133]) + bytes(7), "fe80::9", "ff02::2", 58), p.IPV6)
+    announced = p.pcap([p.Record(ring(A, B)[0].time_ns - 10**10, solicitation)])
+    for name, packets in (("one", ring(A, B)), ("two", ring(C, D))):
+        folder = write_captures(tmp_path / name, {"trace1.pcap": packets})
+        (folder / "trace0.pcap").write_bytes(announced)
+    assert warnings([tmp_path / "one", tmp_path / "two"], tmp_path / "dataset") == []
+
+
 def test_trainings_of_the_same_hosts_in_one_folder_are_a_question(tmp_path: Path) -> None:
     after = [dataclasses.replace(one, ports=(50_000, 6_000)) for one in later(ring(A, B), _HOUR_NS)]
     of_one = {"a.pcap": ring(A, B), "b.pcap": ring(A, B)}
