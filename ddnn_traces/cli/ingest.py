@@ -98,7 +98,7 @@ def _clock_offset(_context: click.Context, _option: click.Parameter, value: str 
     "--layout",
     metavar="PATTERN",
     help="Run and host in the paths of captures: '{run}/{host}/*.pcap', '{host}/*.pcap*', '{run}/{host}-*.pcap'. It "
-    "describes the end of a path.",
+    "describes the end of a path; run and host are below the source.",
 )
 @click.option(
     "--events",

@@ -172,9 +172,10 @@ def find_runs(
         raise UsageError(f"--run-id {run_id!r} is not a name; give one with letters or digits")
     if parsed and run_id is not None and "run" in parsed.pattern.groupindex:
         raise UsageError(f"--layout {layout}: its {{run}} and --run-id exclude each other; leave out one of them")
-    files, folders = _captures_of(sources, warn)
+    files, folders, tops = _captures_of(sources, warn)
     if parsed:
-        runs = _by_layout([*(path for captures in folders.values() for path in captures), *files], parsed, warn)
+        below = {path: tops[folder] for folder, captures in folders.items() for path in captures}
+        runs = _by_layout({**dict.fromkeys(files), **below}, parsed, warn)
     else:
         named: list[NamedFiles] = [(_folder_name(folder), folder, captures) for folder, captures in folders.items()]
         named += [run for run in _runs_of_files(files) if run[1] not in folders]
@@ -184,10 +185,13 @@ def find_runs(
     return sorted(runs, key=lambda run: run.run_id)
 
 
-def _captures_of(sources: list[str], warn: Callable[[str], None]) -> tuple[list[Path], dict[Path, tuple[Path, ...]]]:
-    """The files among the sources, and the folders with captures in or below the others."""
+def _captures_of(
+    sources: list[str], warn: Callable[[str], None]
+) -> tuple[list[Path], dict[Path, tuple[Path, ...]], dict[Path, Path]]:
+    """The files among the sources, the folders with captures in or below the others, and the source of each folder."""
     files: list[Path] = []
     folders: dict[Path, tuple[Path, ...]] = {}  # with their captures
+    tops: dict[Path, Path] = {}
     for source in sources:
         if source == "-":
             files.append(_standard_input(again=STDIN in files))
@@ -199,7 +203,9 @@ def _captures_of(sources: list[str], warn: Callable[[str], None]) -> tuple[list[
                 files.append(path)
             else:
                 folders.update(captures)
-    return files, folders
+                for folder in captures:  # of a source in another one, the outer
+                    tops[folder] = min(tops.get(folder, path), path, key=lambda top: len(top.parts))
+    return files, folders, tops
 
 
 def _run_folders_of(folder: Path, warn: Callable[[str], None]) -> dict[Path, tuple[Path, ...]]:
@@ -230,13 +236,13 @@ def _standard_input(again: bool) -> Path:
     return STDIN
 
 
-def _by_layout(captures: Iterable[Path], layout: Layout, warn: Callable[[str], None]) -> list[RunInput]:
-    """Runs of the captures that fit the layout."""
+def _by_layout(captures: Mapping[Path, Path | None], layout: Layout, warn: Callable[[str], None]) -> list[RunInput]:
+    """Runs of the captures that fit the layout. captures: each with the source that it was found in, if any."""
     runs: dict[tuple[str, Path | None], list[Path]] = {}
     hosts: dict[Path, str] = {}
     others = []
-    for capture in dict.fromkeys(captures):
-        place = None if capture == STDIN else layout.place(capture)
+    for capture, top in captures.items():
+        place = None if capture == STDIN else layout.place(capture, top)
         if place is None:
             others.append(str(capture))
             continue
@@ -244,7 +250,10 @@ def _by_layout(captures: Iterable[Path], layout: Layout, warn: Callable[[str], N
         if place.host is not None:
             hosts[capture] = place.host
     if not runs:
-        raise UsageError(f"--layout {layout.text} fits no capture, such as {others[0]}; correct it")
+        raise UsageError(
+            f"--layout {layout.text} fits no capture, such as {others[0]}; correct it ({{run}} and {{host}} are below "
+            "the source; without {run} the folder of the hosts is the run)"
+        )
     if others:
         warn(
             f"--layout {layout.text} does not fit {counted(len(others), 'capture')}, not read: {listed(others, 3)}; "
@@ -482,13 +491,19 @@ class Layout:
     text: str
     pattern: re.Pattern[str]
 
-    def place(self, capture: Path) -> Place | None:
-        """Where a capture belongs, None if its path does not fit. Without {run} the run is the folder of the hosts."""
+    def place(self, capture: Path, top: Path | None) -> Place | None:
+        """Where a capture belongs, None if its path does not fit. Without {run} the run is the folder of the hosts.
+
+        top: the source, below which {run} and {host} are: else a layout with a folder too many would take the folder
+        of all runs for a run, and the runs for its hosts.
+        """
         path = str(capture)
         match = self.pattern.search(path)
         if match is None:
             return None
         found = match.groupdict()
+        if top is not None and min(map(match.start, found)) <= len(str(top).rstrip("/")):
+            return None
         host = found.get("host")
         above = [capture, *capture.parents]
         folder: Path | None

@@ -324,6 +324,23 @@ def test_layout(tmp_path: Path, layout: str, paths: list[str], expected: object)
     assert laid_out(tmp_path, layout, *paths) == expected
 
 
+def test_run_and_host_of_a_layout_are_below_the_source(tmp_path: Path) -> None:
+    """Where the file is the host's, {run}/{host}/*.pcap would take the source for the run, and the runs for hosts."""
+    make(tmp_path, "lay/one/a.pcap", "lay/one/b.pcap", "lay/two/a.pcap")
+    lay = tmp_path / "lay"
+    for sources in ([lay], [lay / "one", lay / "two"]):
+        with pytest.raises(UsageError) as caught:
+            find_runs([*map(str, sources)], layout="{run}/{host}/*.pcap")
+        assert f"--layout {{run}}/{{host}}/*.pcap fits no capture, such as {lay}/one/a.pcap; " in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert laid_out(lay, "lay/{run}/{host}.pcap") == {"one": ("one", ["a", "b"]), "two": ("two", ["a"])}
+    assert laid_out(lay / "one", "{host}.pcap") == {"one": (".", ["a", "b"])}
+    (inner, outer) = find_runs([str(lay / "one"), str(lay)], layout="{run}/{host}.pcap")
+    assert (inner.run_id, outer.run_id) == ("one", "two")
+    files = find_runs([str(path) for path in sorted(lay.glob("*/*"))], layout="{run}/{host}.pcap")
+    assert [run.run_id for run in files] == ["one", "two"]
+
+
 def test_captures_beside_the_layout_are_named(tmp_path: Path) -> None:
     make(tmp_path, "1/a/x.pcap", "x.pcap.gz")
     said: list[str] = []
