@@ -30,6 +30,13 @@ def test_the_mean_without_a_log_is_of_inferred_steps_or_says_that_it_has_idle_ti
     for headline in (section.headline, first.headline):
         assert "1.16 Mbit/s from the first to the last inferred step (1 run), " in headline
         assert " over the capture, idle time included (1 run)" in headline
+    [figure] = section.figures
+    [rows] = figure.spec["datasets"].values()
+    drawn = {row["run_id"]: row["gbit_per_s"] for row in rows if "gbit_per_s" in row}
+    assert set(drawn) == {"run-1", "run-2"} and f"{drawn['run-1'] * 1000:.3g}" == "1.16"
+    said = "of each run from the first to the last inferred step; or over the capture, idle time included. "
+    assert said in figure.caption
+    assert [source.query for source in figure.sources] == ["total_throughput", "inferred_throughput"]
 
 
 def test_a_run_of_minutes_has_the_papers_interval_beside_ours(tmp_path: Path) -> None:

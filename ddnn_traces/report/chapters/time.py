@@ -96,14 +96,17 @@ def total_throughput(section: Section, frame: pl.DataFrame) -> None:
     published = Source("total_throughput", {"method": "paper"})
     timed = by_inferred_steps(section, frame)
     known = section.need(timed.drop_nulls("gbit_per_s"), NO_FLOWS)
-    mean = by_stretch(known, _span)
+    drawn = _of_stretches(known)
+    mean = by_stretch(drawn, _span)
     section.headline = f"Over all links together a run transmits on average {mean}{_certainty(known)}."
     caption = (
-        "Mean of the throughput over the training (without a log: the capture, with its idle time). A bar is the 95% "
+        f"Mean of the throughput of each run {_stretches(drawn)}. A bar is the 95% "
         "interval within the run, where the mean of a longer run would be, of samples of a step or more; "
         f"{_FEW_SAMPLES}."
     )
-    section.figure(zerwas.throughput_intervals, known, caption, has_rows=True, parts=[section.part(known, frame)])
+    sources = [section.source, *([_INFERRED] if "inferred" in set(drawn["stretch"]) else [])]
+    parts = [section.part(drawn, frame)]
+    section.figure(zerwas.throughput_intervals, drawn, caption, *sources, has_rows=True, parts=parts)
     columns = [*_interval_columns(), numbers("share of the links", "link_share", percent)]
     inferred = numbers("from the first to the last inferred step (Gbit/s)", "inferred")
     section.table(
@@ -132,6 +135,7 @@ def total_throughput(section: Section, frame: pl.DataFrame) -> None:
         section.table(paper, columns, caption, published)
 
 
+_INFERRED = Source("inferred_throughput")
 #: What a mean is of, as a headline says it: idle time of a capture makes it another quantity than one in training.
 _STRETCHES = {
     "training": "in training",
@@ -142,21 +146,42 @@ _STRETCHES = {
 
 def by_inferred_steps(section: Section, means: pl.DataFrame) -> pl.DataFrame:
     """The rows of total_throughput with a column inferred: of runs without a log, the rate of inferred_throughput."""
-    steps = section.rows(Source("inferred_throughput")).select("run_id", inferred="gbit_per_s")
+    steps = section.rows(_INFERRED).select("run_id", inferred="gbit_per_s")
     is_capture = pl.col("stretch") == "capture"
     return means.join(steps, on="run_id", how="left", maintain_order="left").with_columns(
         inferred=pl.when(is_capture).then("inferred")
     )
 
 
+def _of_stretches(means: pl.DataFrame) -> pl.DataFrame:
+    """The means of which a headline speaks: where there are inferred steps the rate of these, in place of all that
+    total_throughput says of the capture."""
+    if "inferred" not in means.columns:
+        return means
+    is_inferred = pl.col("inferred").is_not_null()
+    of_capture = [name for name in _OF_SAMPLES if name in means.columns]
+    return means.with_columns(
+        pl.coalesce("inferred", "gbit_per_s").alias("gbit_per_s"),
+        pl.when(~is_inferred).then(pl.col(*of_capture)) if of_capture else [],
+        stretch=pl.when(is_inferred).then(pl.lit("inferred")).otherwise("stretch"),
+    ).drop("inferred")
+
+
+#: Columns of total_throughput about the samples of which a mean is.
+_OF_SAMPLES = (
+    "low_gbit_per_s", "high_gbit_per_s", "half_width_gbit_per_s", "computation", "samples", "sample_ms",
+    "lag1_autocorrelation",
+)  # fmt: skip
+
+
+def _stretches(means: pl.DataFrame) -> str:
+    there = set(means["stretch"])
+    return "; or ".join(said for name, said in _STRETCHES.items() if name in there)
+
+
 def by_stretch(means: pl.DataFrame, form: Callable[[pl.DataFrame], str]) -> str:
     """What `form` says of the means, those of a training, of inferred steps and of a whole capture apart."""
-    if "inferred" in means.columns:
-        is_inferred = pl.col("inferred").is_not_null()
-        means = means.with_columns(
-            pl.coalesce("inferred", "gbit_per_s").alias("gbit_per_s"),
-            stretch=pl.when(is_inferred).then(pl.lit("inferred")).otherwise("stretch"),
-        )
+    means = _of_stretches(means)
     groups = means.partition_by("stretch", as_dict=True)
     found = {said: groups[name,] for name, said in _STRETCHES.items() if (name,) in groups}
     values = [(form(rows), said, counted(rows.height, "run")) for said, rows in found.items()]

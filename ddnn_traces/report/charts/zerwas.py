@@ -371,7 +371,7 @@ def _intervals(frame: pl.DataFrame, peak: str | None) -> alt.TopLevelMixin:
             ("high_gbit_per_s:Q", "to (Gbit/s)", ".4~g"),
             *([(f"{peak}:Q", "peak (Gbit/s)", ".4~g")] if peak else []), ("computation:N", "computed"),
             ("samples:Q", "samples"), ("sample_ms:Q", "each (ms)", ".4~g"),
-            ("lag1_autocorrelation:Q", "their lag-1 autocorrelation", ".2f"),
+            ("lag1_autocorrelation:Q", "their lag-1 autocorrelation", ".2f"), ("stretch:N", "over"),
         ),
     )  # fmt: skip
     title = f"mean, 95% interval within the run{' and peak (tick)' if peak else ''} of the throughput (Gbit/s)"
