@@ -100,8 +100,9 @@ def part(run: RunInput, metadata: RunMetadata, files: Sequence[CaptureFacts]) ->
     """The run as a part of a capture or of a training; None where it cannot be one."""
     if run.folder is None:
         return _part(run.run_id, run.captures[0].parent, files)
-    several = run.hosts or metadata != RunMetadata() or sum(file.flows.num_rows for file in files) > _MOST_FLOWS
-    return None if several else _part(run.run_id, run.folder, files, is_folder=True)
+    is_whole = run.hosts or metadata != RunMetadata() or len({run.host(path) for path in run.captures} - {None}) > 1
+    is_large = sum(file.flows.num_rows for file in files) > _MOST_FLOWS
+    return None if is_whole or is_large else _part(run.run_id, run.folder, files, is_folder=True)
 
 
 def _part(name: str, folder: Path, files: Sequence[CaptureFacts], is_folder: bool = False) -> Part | None:
@@ -160,8 +161,13 @@ def _standing(toward: list[int], place: int) -> int:
 
 
 def at_hosts(parts: Sequence[Part]) -> Iterator[str]:
-    """A line for runs that saw the same connections at the same time, as captures at the hosts of one training do."""
-    for group in _groups(parts, attrgetter("connections")):
+    """A line for runs that saw the same connections at the same time, as captures at the hosts of one training do.
+
+    Of folders with the same times and connections one counts: they are copies.
+    """
+    folders = {(part.first_ns, part.last_ns, part.connections): part for part in reversed(parts) if part.is_folder}
+    different = [*(part for part in parts if not part.is_folder), *reversed(folders.values())]
+    for group in _groups(different, attrgetter("connections")):
         first, last = max(part.first_ns for part in group), min(part.last_ns for part in group)
         if len(group) > 1 and first < last:
             names = listed([part.run_id for part in group], _LISTED)

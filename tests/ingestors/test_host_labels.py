@@ -104,3 +104,16 @@ def test_a_layout_that_gives_hosts_one_label_is_named(tmp_path: Path) -> None:
         f"run: 3 addresses that exchange packets have the label g ({A}, {B}, {C}): they are several hosts; correct "
         "--layout, the captures' names or run.toml"
     ]
+
+
+def test_folders_of_runs_that_a_layout_takes_for_hosts_are_named(tmp_path: Path) -> None:
+    (tmp_path / "lay").mkdir()
+    for training in ("one", "two"):
+        folder_of(tmp_path, ("x.pcap", "y.pcap", "z.pcap")).rename(tmp_path / "lay" / training)
+    messages = Messages()
+    with read_folder(tmp_path / "lay", messages, layout="{host}/*.pcap") as dataset:
+        assert labels(dataset) == [None] * 3
+    assert messages.warnings == [
+        f"lay: captures of {A} are in the folders of several hosts (one, two): it has no label; where these are "
+        "several runs, correct --layout or --run-id"
+    ]

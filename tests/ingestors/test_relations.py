@@ -75,6 +75,11 @@ def test_folders_of_the_hosts_of_one_training_are_recognised(tmp_path: Path) -> 
     assert warnings([top], tmp_path / "described") == []
 
 
+def test_copies_of_a_folder_are_no_hosts_of_one_training(tmp_path: Path) -> None:
+    folders = [write_captures(tmp_path / name, {"x.pcap": ring(A, B)}) for name in ("one", "two")]
+    assert warnings(folders, tmp_path / "dataset") == []
+
+
 def test_announcements_are_no_connection(tmp_path: Path) -> None:
     """A router solicitation alone in a rotated file is no training, and one that several folders saw joins none."""
     solicitation = p.ethernet(p.ipv6(bytes([133]) + bytes(7), "fe80::9", "ff02::2", 58), p.IPV6)

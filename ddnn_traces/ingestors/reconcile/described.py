@@ -139,6 +139,14 @@ class DescribedTables:
             f"({listed(sorted(ips), 4)}): they are several hosts; correct --layout, the captures' names or run.toml"
             for label, ips in sorted(same.items())
         ]
+        folders = self._folders_by_vantage().items()
+        if several := {ip: found for ip, found in folders if len(found) > 1 and ip not in labels}:
+            ip, found = min(several.items())
+            warnings.append(
+                f"{self.run_id}: captures of {ip} are in the folders of several hosts "
+                f"({listed(sorted(found, key=natural_order), 4)}): it has no label; where these are several runs, "
+                "correct --layout or --run-id"
+            )
         worker = self._description.only_worker
         if worker == FIRST_WORKER and labels and all(row["role"] != "worker" for row in self._hosts):
             names = listed(sorted(set(labels.values()), key=natural_order), 4)
@@ -185,6 +193,14 @@ class DescribedTables:
             row["rank"] = known["rank"] if known.get("rank") is not None else rank_of(label, first)
             rows.append(row)
         return rows
+
+    def _folders_by_vantage(self) -> dict[str, set[str]]:
+        """Hosts that the layout, or folders, give for the files captured at each address."""
+        given: dict[str, set[str]] = {}
+        for path, row in zip(self._description.run.captures, self._capture_rows, strict=True):
+            if row["vantage_ip"] and path in self._description.run.hosts:
+                given.setdefault(row["vantage_ip"], set()).add(self._description.run.hosts[path])
+        return given
 
     def _labels_by_vantage(self) -> dict[str, str]:
         """Host in the names of the files captured at each address; no entry where they contradict each other.
