@@ -18,10 +18,12 @@ VERSION = "0.0.4"
 #: Ranks of each group of processes by its name: ASTRA-sim's --comm-group-configuration.
 GROUPS = "comm_groups.json"
 
-
 COMP, SEND, RECV, COLL = 4, 5, 6, 7  # NodeType
-#: CollectiveCommType of kinds of collectives.
-COLLECTIVES = {"all_reduce": 0, "all_gather": 2, "all_to_all": 6, "reduce_scatter": 7}
+#: Collectives by their CollectiveCommType; the last reduce_scatter is REDUCE_SCATTER_BLOCK.
+COMM_TYPES = (
+    "all_reduce", "reduce", "all_gather", "gather", "scatter", "broadcast", "all_to_all", "reduce_scatter",
+    "reduce_scatter", "barrier",
+)  # fmt: skip
 
 #: Bytes of a message: a node with the shapes of its tensors has some hundred.
 MOST_MESSAGE = 64 << 20

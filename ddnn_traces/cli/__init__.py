@@ -115,10 +115,11 @@ class _Grouped(click.Group):
         return super().invoke(ctx)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        from ddnn_traces.query import catalogue
+        if args and self.get_command(ctx, args[0]) is None:
+            from ddnn_traces.query import catalogue  # not at the start of each command
 
-        if args and self.get_command(ctx, args[0]) is None and args[0] in catalogue.catalogue():
-            ctx.fail(f"{args[0]} is a query: ddnn-traces query DATASET {args[0]}")
+            if args[0] in catalogue.catalogue():
+                ctx.fail(f"{args[0]} is a query: ddnn-traces query DATASET {args[0]}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

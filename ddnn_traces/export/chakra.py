@@ -26,7 +26,7 @@ from typing import Any
 from google.protobuf.message import Message
 from google.protobuf.proto import serialize_length_prefixed
 
-from ddnn_traces.chakra_format import COLL, COLLECTIVES, COMP, GROUPS, RECV, SEND, VERSION, attribute, message
+from ddnn_traces.chakra_format import COLL, COMM_TYPES, COMP, GROUPS, RECV, SEND, VERSION, attribute, message
 from ddnn_traces.export.collectives import JobReplay, load
 from ddnn_traces.export.simulators import Replay
 
@@ -81,7 +81,7 @@ def _call_attributes(row: dict[str, Any]) -> list[Message]:
     else:
         common = [
             attribute("is_cpu_op", False),
-            attribute("comm_type", COLLECTIVES[row["kind"]]),
+            attribute("comm_type", COMM_TYPES.index(row["kind"])),
             attribute("comm_size", row["size"]),
             attribute("pg_name", _group(row["communicator"])),
             message("AttributeProto", name="comm_tag", int32_val=row["call"]),

@@ -11,18 +11,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ddnn_traces.chakra_format import COLL, GROUPS, RECV, SEND, attributes_of, nodes
+from ddnn_traces.chakra_format import COLL, COMM_TYPES, GROUPS, RECV, SEND, attributes_of, nodes
 from ddnn_traces.errors import LogError
-from ddnn_traces.ingestors.profilers.calls import MOST_NS, Recording, count_of, ranks_of, ranks_text
+from ddnn_traces.ingestors.profilers.calls import MOST_NS, Recording, count_of, kind_of, ranks_of, ranks_text
 from ddnn_traces.ingestors.training_logs import Event
 from ddnn_traces.text import counted, valid_text
 
 NAME = "chakra"
-#: Kinds of the table events by CollectiveCommType.
-_KINDS = (
-    "allreduce", "reduce", "allgather", "gather", "scatter", "broadcast", "alltoall", "reduce_scatter",
-    "reduce_scatter", "barrier",
-)  # fmt: skip
 
 
 def read(path: Path, recording: Recording) -> None:
@@ -59,10 +54,9 @@ def _groups(path: Path) -> dict[str, tuple[int, ...]]:
 def _event(node: Any, values: dict[str, Any], groups: dict[str, tuple[int, ...]]) -> Event | None:
     start_ns = node.start_time_micros * 1000
     end_ns = start_ns + node.duration_micros * 1000
-    number, size = count_of(values, "comm_type"), count_of(values, "comm_size")
-    if end_ns >= MOST_NS or (node.type == COLL and (number is None or number >= len(_KINDS))):
+    kind, size = _kind(node.type, count_of(values, "comm_type")), count_of(values, "comm_size")
+    if kind is None or end_ns >= MOST_NS:
         return None
-    kind = {SEND: "send", RECV: "recv"}[node.type] if number is None or node.type != COLL else _KINDS[number]
     group = str(values.get("pg_name", ""))
     ranks = groups.get(group, ())
     if kind in ("allgather", "gather") and size is not None:
@@ -71,3 +65,10 @@ def _event(node: Any, values: dict[str, Any], groups: dict[str, tuple[int, ...]]
         None, kind, start_ns, end_ns if node.duration_micros else None, valid_text(node.name), size, profiler=NAME,
         process_group=valid_text(group) or None, group_ranks=ranks_text(ranks),
     )  # fmt: skip
+
+
+def _kind(node: int, number: int | None) -> str | None:
+    """The kind of the table events for a node of this type and comm_type; None for a collective of no known one."""
+    if node != COLL:
+        return {SEND: "send", RECV: "recv"}[node]
+    return kind_of(COMM_TYPES[number]) if number is not None and number < len(COMM_TYPES) else None

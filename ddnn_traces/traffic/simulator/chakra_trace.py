@@ -16,16 +16,19 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ddnn_traces.chakra_format import COLL, COLLECTIVES, GROUPS, RECV, SEND, attributes_of, nodes
+from ddnn_traces.chakra_format import COLL, COMM_TYPES, GROUPS, RECV, SEND, attributes_of, nodes
 from ddnn_traces.errors import UsageError
 from ddnn_traces.text import counted, valid_text
 
 #: Nodes of all ranks: some 500 bytes of memory each.
 MOST_NODES = 2_000_000
 _MOST_NS = 10**15
-_KINDS = {number: kind for kind, number in COLLECTIVES.items()} | {8: "reduce_scatter", 9: "barrier"}
-#: Kinds of the table events.
-_EVENTS = {"all_reduce": "allreduce", "all_gather": "allgather", "all_to_all": "alltoall", "barrier": "barrier"}
+#: Kinds of the table events of the collectives that are simulated.
+_EVENTS = {
+    "all_reduce": "allreduce", "all_gather": "allgather", "all_to_all": "alltoall", "reduce_scatter": "reduce_scatter",
+    "barrier": "barrier",
+}  # fmt: skip
+_KINDS = {number: kind for number, kind in enumerate(COMM_TYPES) if kind in _EVENTS}
 
 
 class Collective(NamedTuple):
@@ -226,4 +229,4 @@ class _Calls:
             whole = size * len(members) if name == "all_gather" else size
             if len(members) > 1:
                 found = tuple(number for number, _, _ in each)
-                yield Collective(_EVENTS.get(name, name), trace.name[first], whole, members, found)
+                yield Collective(_EVENTS[name], trace.name[first], whole, members, found)

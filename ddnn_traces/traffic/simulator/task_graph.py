@@ -78,12 +78,16 @@ class Graph:
         self.edge(self.last, joins)
         return joins
 
+    def _events(self, kind: str, names: list[str], size: int, hosts: Ints, tasks: Ints) -> None:
+        """Events of these hosts that begin with their own task."""
+        self.spans.append(Span(kind, names, size, hosts, np.full(len(hosts), NOBODY), tasks))
+
     def compute(self, part: Compute) -> None:
         hosts = np.arange(self.hosts)
         tasks = self.add(hosts, amount=round(part.ns))
         self.edge(self.last, tasks)
         self.last = tasks
-        self.spans.append(Span(part.kind, [""] * self.hosts, -1, hosts, np.full(self.hosts, NOBODY), tasks))
+        self._events(part.kind, [""] * self.hosts, -1, hosts, tasks)
 
     def call(self, part: Call, most_rounds: int) -> None:
         hosts = np.sort(part.groups.ravel())
@@ -144,11 +148,10 @@ class Graph:
         self.edge(chains[:, :-1].ravel(), chains[:, 1:].ravel())
         self.last = chains[:, -1]
         for kind, tasks in (("forward", ahead), ("backward", back)):
-            nothing = np.full(tasks.size, NOBODY)
-            self.spans.append(Span(kind, [""] * tasks.size, -1, rank, nothing, tasks.ravel()))
+            self._events(kind, [""] * tasks.size, -1, rank, tasks.ravel())
         for sent, src, dst in ((activations, to - 1, to), (gradients, to, to - 1)):
             names = [f"to {host}" for host in dst]
-            self.spans.append(Span("send", names, size, src, np.full(len(src), NOBODY), sent.ravel()))
+            self._events("send", names, size, src, sent.ravel())
 
     def grid(self, part: Grid, most_rounds: int) -> None:
         """As stages(), with a tensor group's all-reduce behind each micro-batch of a pass, which is then sent on."""
@@ -171,19 +174,16 @@ class Graph:
                     sent = self.add(hosts, to, part.bytes)
                     self.edge(self.last[hosts], sent)
                     self.edge(sent, passes[stage + way, :, number % batches])
-                    nothing = np.full(len(hosts), NOBODY)
-                    self.spans.append(Span("send", [f"to {host}" for host in to], part.bytes, hosts, nothing, sent))
+                    self._events("send", [f"to {host}" for host in to], part.bytes, hosts, sent)
         for kind, tasks in (("forward", ahead), ("backward", back)):
-            nothing = np.full(tasks.size, NOBODY)
-            self.spans.append(Span(kind, [""] * tasks.size, -1, rank, nothing, tasks.ravel()))
+            self._events(kind, [""] * tasks.size, -1, rank, tasks.ravel())
 
     def replay(self, part: Replay, most_rounds: int) -> None:
         """Each node begins when all that it waits for has ended: also computations of a rank at the same time, where
         the trace has no order of them. A receive ends when its transfer has arrived."""
         trace = part.trace
         rank, ns = np.array(trace.rank, np.int64), np.array(trace.ns, np.int64)
-        nothing = np.full(len(rank), NOBODY)
-        dst, amount = nothing.copy(), ns.copy()
+        dst, amount = np.full(len(rank), NOBODY), ns.copy()
         sent, received, size = np.array(trace.sends, np.int64).reshape(-1, 3).T
         dst[sent], amount[sent] = rank[received], size
         begin = self.add(rank, dst, amount)
@@ -204,13 +204,10 @@ class Graph:
         self.last = self.add(np.arange(self.hosts))
         self.edge(done, self.last[rank])
         computed = np.flatnonzero(ns)
-        self._span("compute", -1, trace.name, computed, rank, begin)
+        self._events("compute", [trace.name[node] for node in computed], -1, rank[computed], begin[computed])
         for bytes_ in np.unique(size):
-            self._span("send", int(bytes_), trace.name, sent[size == bytes_], rank, begin)
-
-    def _span(self, kind: str, size: int, names: list[str], nodes: Ints, rank: Ints, task: Ints) -> None:
-        nothing = np.full(len(nodes), NOBODY)
-        self.spans.append(Span(kind, [names[node] for node in nodes], size, rank[nodes], nothing, task[nodes]))
+            nodes = sent[size == bytes_]
+            self._events("send", [trace.name[node] for node in nodes], int(bytes_), rank[nodes], begin[nodes])
 
 
 def _order(ahead: Ints, back: Ints, behind: int) -> list[int]:
