@@ -329,13 +329,15 @@ def write_report(dataset: Dataset, out: str | Path, charts: str | Path | None = 
 def write_packets(
     dataset: str | Path, out: str | Path, *, run: str | None = None, flow: int | Sequence[int] = (),
     pair: tuple[str, str] | None = None, step: int | None = None, captures: str | Path | Sequence[str | Path] = (),
+    infer_steps: bool = False,
 ) -> Cut:  # fmt: skip
     """Write the packets of a flow, a pair of hosts or a step from the original captures; return what was written.
 
     out: FILE.pcap (nanoseconds) or FILE.pcapng. run: name; None: the only one. flow: one flow_id, or several. pair: two
     hosts by address or label, both directions. step: number of a training step. Of several of these, what they have in
-    common. captures: files and folders where the captures are now; empty: where they were ingested from. The result has
-    the records, wire_bytes and captured_bytes written, those that the tables have, and a display filter of Wireshark.
+    common. captures: files and folders where the captures are now; empty: where they were ingested from. infer_steps:
+    as of open(). The result has the records, wire_bytes and captured_bytes written, those that the tables have, and a
+    display filter of Wireshark.
 
     Raises errors.UsageError for a wrong selection, and where captures are missing; errors.CaptureError where one has
     changed since it was ingested.
@@ -349,7 +351,7 @@ def write_packets(
 
     selection = packets.Selection([flow] if isinstance(flow, int) else flow, pair or (), step)
     sources = [captures] if isinstance(captures, str | Path) else captures
-    with Dataset(dataset, None if run is None else [run]) as opened:
+    with Dataset(dataset, None if run is None else [run], infer_steps=infer_steps) as opened:
         return packets.write(opened, Path(out), selection, [str(source) for source in sources])
 
 

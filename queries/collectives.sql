@@ -10,7 +10,7 @@
 -- column: kind; all_reduce, all_gather, reduce_scatter, all_to_all or send
 -- column: kind_or; what else the same traffic could be; null where nothing else is known
 -- column: evidence; what the kind was told by
--- column: tensor_bytes bytes; size as nccl-tests prints it; of an all-to-all what a host has for all, on average; of a send its payload
+-- column: tensor_bytes bytes; size as nccl-tests prints it, no volume; of an all-to-all what a host has for all, on average; of a send its payload
 -- column: confidence share; estimate of how often kind and hosts are right, from runs with truth: by the evidence, times seen_steps / steps, steady_share, and seen_share where the hosts of the pattern may be more than those seen
 -- column: algorithm; ring, rings (several at once), double_binary_tree, star, tree, recursive_doubling, halving_doubling or direct
 -- column: channel; number of the ring or tree among those at once, from 0
@@ -20,6 +20,8 @@
 -- column: end_ms ms; from the start of the step to its last packet, median over steps
 -- A send is what no pattern of several hosts explains: a part of one whose pauses were not seen looks the same. What hosts
 -- send directly to all others may be an all-to-all, an all-gather or an all-reduce.
+-- tensor_bytes is no volume: of N hosts a ring sends 2(N-1) times the bytes of an all-reduce, N-1 times those of an all-gather or a
+-- reduce-scatter; gloo's reduce-scatter is sent as an all-reduce. The bytes of a step are in job_steps and step_volume.
 -- On a ring an all-gather and a reduce-scatter send the same, and both together as much as an all-reduce: kind_or says so
 -- where neither rounds nor order tell (docs/collectives.md).
 WITH found AS (

@@ -10,7 +10,7 @@
 -- column: role; guess: pipeline, expert, sharded_data (FSDP, ZeRO), data or tensor; unknown of other sends
 -- column: role_reason; what the guess is from
 -- column: calls; collectives of a step
--- column: step_bytes bytes; tensor_bytes of these, added up
+-- column: step_bytes bytes; tensor_bytes of these, added up: no volume, which is in job_steps
 -- The role is a guess from kinds, number and hosts: parallel training by tensors and by data may send the same. Sends are those of
 -- a pipeline where the job has more hosts, and each of the two sends several of one size a step, as micro-batches are. One a step and
 -- back is what a parameter server and its worker send, too.

@@ -9,7 +9,7 @@
 -- column: step; number of the step in the traffic, from 0
 -- column: start_ns ns since the epoch, UTC; start of the first base window with training traffic in the step; where pairs begin it before others have ended the one before, that end
 -- column: end_ns ns since the epoch, UTC; end of the last one: comparable to a log's time stamp
--- column: payload_bytes bytes; payload of the training traffic in the step
+-- column: payload_bytes bytes; payload of the training traffic in the step, without headers and acknowledgements
 -- column: pause_before_ms ms; length of the pause before the step; 0 where there is none; null where the traffic begins with it
 -- column: period_ms ms; from the end of the step before to this one's end; null for the first
 -- column: confidence share; that of step_bursts, times the part of the run's hosts that its captures cover (capture_coverage)
@@ -17,6 +17,8 @@
 -- column: waiting_share share; part of the steps in which no host has all that it gets before the others have begun to send (a host that only gives its part: before it has sent all); of two hosts, in which neither begins the next step before it has all of this one; null where a host only sends or only gets
 -- column: is_synchronous; whether the hosts wait for each other in each step, by the traffic alone; null where it cannot be told
 -- column: evidence; what was examined, and why a run has no steps
+-- payload_bytes has no headers and no acknowledgements, and of the run's training traffic only what is between a step's start and end.
+-- To cite the bytes of a step: run_step_volume with --infer-steps.
 -- A step is a stretch in which every pair of hosts moves the payload that recurs (paused_steps), found by the pauses of
 -- all traffic at once or of each pair (step_bursts). Where both show steps, those of the pairs count if they are as many or
 -- up to half more, and hosts wait in as large a share of them: pauses of the whole run miss those steps that begin before

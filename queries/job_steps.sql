@@ -8,6 +8,7 @@
 -- column: start_ns ns since the epoch, UTC; first packet with data of its collectives
 -- column: end_ns ns since the epoch, UTC; last such packet
 -- column: wire_bytes bytes; wire bytes of the job's flows in the windows from this step's start to the next one's, of the last to its end
+-- wire_bytes has the headers of data, but the other direction's acknowledgements only where that carries data of the job, too.
 -- What was sent before training may be taken for a part of step 0. A window counts for the step that begins in it. What the
 -- hosts compute after their last data is in no packet.
 WITH found AS (

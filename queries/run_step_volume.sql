@@ -6,7 +6,7 @@
 -- param: response VARCHAR = cable; bytes that are counted: on the cable (cable), as captured (wire), or payload
 -- figure: zerwas section VI, the data of equation (1)
 -- column: run_id
--- column: step_bytes bytes; mean bytes of a step, over all steps in the logs (of asynchronous workers over the mean number of steps in a log, as in conservation), with the payload that belongs to them but was sent outside (spilled_payload) and its share of the headers; null without packets in steps, and on the cable where a step's are not known
+-- column: step_bytes bytes; the number to cite: mean bytes of a step, of all flows with headers and acknowledgements, over all steps in the logs (of asynchronous workers over the mean number of steps in a log, as in conservation), with the payload that belongs to them but was sent outside (spilled_payload) and its share of the headers; null without packets in steps, and on the cable where a step's are not known
 -- column: worker_bytes bytes; step_bytes over workers: what a worker sends
 -- column: implied_bytes bytes; step_bytes over law_factor: the model's size that the volume implies by the law of the declared collective
 -- column: model_bytes
@@ -32,7 +32,9 @@
 -- column: fault
 -- column: law_factor
 -- column: disturbance
--- Steps are those of the logs. Without a log inferred_steps and job_steps have the bytes of the steps that the traffic shows.
+-- This is the number to cite: of all flows, with headers, acknowledgements and what is sent again, so above payload by some percent.
+-- With response wire it is what a capture shows, with payload what the program sent, to be compared with a law.
+-- Steps are those of the logs; without a log --infer-steps takes those that the traffic shows. docs/questions.md compares the numbers.
 WITH counted AS (
     SELECT run_id, payload_bytes,
            CASE $response WHEN 'cable' THEN cable_bytes WHEN 'wire' THEN wire_bytes WHEN 'payload' THEN payload_bytes

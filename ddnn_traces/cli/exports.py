@@ -9,7 +9,14 @@ from typing import Any, TypeVar
 
 import click
 
-from ddnn_traces.cli.arguments import DatasetPath, complete_runs, dataset_argument, runs_option
+from ddnn_traces.cli.arguments import (
+    DatasetPath,
+    complete_runs,
+    dataset_argument,
+    infer_steps_option,
+    open_dataset,
+    runs_option,
+)
 from ddnn_traces.cli.lines import say
 from ddnn_traces.errors import UsageError
 from ddnn_traces.export.targets import TARGETS, Target
@@ -136,6 +143,7 @@ def _refuse_meaningless(context: click.Context, target: Target) -> None:
     metavar="N",
     help="Training step of the worker at whose host a packet was captured (step_flows).",
 )
+@infer_steps_option
 @click.option(
     "--out",
     required=True,
@@ -150,7 +158,7 @@ def _refuse_meaningless(context: click.Context, target: Target) -> None:
 )
 def packets(
     dataset: str | Path, run: str | None, flows: tuple[int, ...], pair: str | None, step: int | None,
-    out: Path, captures: tuple[str, ...],
+    infer_steps: bool, out: Path, captures: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Write the packets of a flow, a pair of hosts or a step from the original captures.
 
@@ -162,11 +170,10 @@ def packets(
     """
     from ddnn_traces.cli import lines
     from ddnn_traces.export import packets as cutting
-    from ddnn_traces.query.dataset import Dataset
 
     selection = cutting.Selection(flows, () if pair is None else [name.strip() for name in pair.split(",")], step)
     messages = lines.messages()
-    with Dataset(dataset, [run] if run else None) as opened:
+    with open_dataset(dataset, (run,) if run else (), infer_steps=infer_steps) as opened:
         cut = cutting.write(opened, out, selection, captures, messages, sys.stdout.buffer)
     for line in cutting.lines(cut, out, selection):
         say(line)

@@ -27,6 +27,9 @@ _SAME_LENGTH = 0.04  # of the messages of two phases
 _MESSAGE = 0.003  # of a phase's bytes, between two messages of one length
 _EXACT = 5e-4  # of the bytes, for a sum of messages
 _FEW_PAIRS = 0.1  # of the sends of a step
+_DOUBLED = 7 / 6  # between the volume of three all-gathers and that of four
+_SHARD = "each volume is there three times in the step: two all_gather and a reduce_scatter of a shard"
+_AS_ALL_REDUCE = "; the reduce_scatter sends twice its volume, as gloo's, which is an all-reduce"
 _SEEN = 0.2  # of the messages of a length, so many have known ends
 
 
@@ -163,7 +166,7 @@ def _of_ring(phases: Sequence[Phase], header: float) -> list[Collective]:
         for group in groups:
             rounds = sum(piece.messages for piece in group)
             if rounds == size - 1 and size > 2:
-                result.append(_half(group, "all_gather", _volume(group, header), size, sure=False))
+                result.append(_half(group, "all_gather", _volume(group, header), size))
             else:
                 result.append(_all_reduce(group, _volume(group, header), size, "rounds"))
     return result
@@ -185,7 +188,10 @@ def _shards(runs: Sequence[list[_Piece]], size: int, header: float) -> list[Coll
         fewest = min(sum(piece.messages for piece in part) for part in parts)
         is_whole = size > 2 and fewest >= min(size - 1, _SOME_ROUNDS)
         if (roles := roles_of(volumes, _pauses(parts), is_whole)) is not None:
-            return [_half(part, *role, size) for part, some in zip(parts, roles, strict=True) for role in some]
+            # all volumes are four shards, not three, where reduce-scatters are sent as all-reduces
+            is_doubled = sum(volumes) > _DOUBLED * sum(volume for some in roles for _, volume in some)
+            told = _SHARD + (_AS_ALL_REDUCE if is_doubled else "")
+            return [_half(part, *role, size, told) for part, some in zip(parts, roles, strict=True) for role in some]
     return None
 
 
@@ -329,12 +335,12 @@ def _all_reduce(pieces: Sequence[_Piece], volume: float, size: int, by: str) -> 
     return Collective("all_reduce", halves, "ring", order, volume * size / (2 * (size - 1)), evidence, phases)
 
 
-def _half(pieces: Sequence[_Piece], kind: str, volume: float, size: int, sure: bool = True) -> Collective:
+def _half(pieces: Sequence[_Piece], kind: str, volume: float, size: int, told: str | None = None) -> Collective:
+    """told: evidence of the kind; None where it may be the other one."""
     phases = tuple(piece.phase for piece in pieces)
     order = tuple(shapes.order_of(list(phases[0].spans)))
-    if sure:
-        evidence = "each volume is there three times in the step: two all_gather and a reduce_scatter of a shard"
-        return Collective(kind, None, "ring", order, volume * size / (size - 1), evidence, phases)
+    if told:
+        return Collective(kind, None, "ring", order, volume * size / (size - 1), told, phases)
     evidence = f"{size - 1} messages on each of {size} flows"
     return Collective(kind, "reduce_scatter", "ring", order, volume * size / (size - 1), evidence, phases)
 

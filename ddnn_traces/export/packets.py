@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 STDOUT = Path("-")
 _SNAPLEN = 262144
 _ALWAYS = (-(2**63), 2**63 - 1)
+INFERRED_WORKER = "traffic"  # of query inferred_step_rows
 _SHOWN = 6  # names of files in a line
 
 _Row = dict[str, Any]
@@ -50,7 +51,8 @@ class Selection:
     """Which packets: those that have all that is given.
 
     flows: flow_ids. pair: two hosts, each by an address, its label or its short name (query host_names); both
-    directions. step: of the worker at whose host the packets were captured, as in step_flows. Raises UsageError without
+    directions. step: of the worker at whose host the packets were captured, as in step_flows; of a dataset that is
+    opened with inferred steps, of all captures. Raises UsageError without
     any, and for a pair that is none.
     """
 
@@ -166,6 +168,7 @@ class _Run:
                 f"{dataset.name}: is a release, whose addresses are not those of the captures; use the dataset that it "
                 "was made from, or, where it has a folder pcap, ingest that and cut from the new dataset"
             )
+        self.has_inferred_steps = self.name in dataset.runs_of_inferred_steps
         self.captures = self.rows("FROM captures WHERE run_id = $run ORDER BY capture_id")
         self.record: RunRecord | None = read_inputs(dataset.path).get(self.name)
         if not any(row["engine"] != "synthetic" for row in self.captures):
@@ -213,10 +216,13 @@ class _Run:
         return bool(self.record.packets.parameters.get("tunnels", "inner") == "inner")
 
     def worker(self, capture_id: str) -> str | None:
-        """Worker whose steps the packets of a capture were assigned to; None without a log.
+        """Worker whose steps the packets of a capture were assigned to; None without a log. Inferred steps are those of
+        all captures.
 
         Raises UsageError where an older program ingested the run, which did not record it.
         """
+        if self.has_inferred_steps:
+            return INFERRED_WORKER
         assert self.record
         needs = self.record.packets.needs
         if needs is None:
@@ -342,9 +348,11 @@ class _Wanted:
             "FROM steps WHERE run_id = $run WINDOW before AS (PARTITION BY worker ORDER BY step) ORDER BY worker, step"
         )
         if not rows:
+            if notes := self._run.dataset.step_notes:
+                raise UsageError(f"{notes[0]}; write the packets of a --pair or --flow")
             raise UsageError(
-                f"run {self._run.name} has no training log, so it has no logged steps: write the packets of a --pair "
-                "or --flow, and cut these by 'editcap -A START -B END' with the times of query inferred_steps"
+                f"run {self._run.name} has no training log, so it has no logged steps; --infer-steps takes those that "
+                "its traffic shows (query inferred_steps), where they are sure"
             )
         ends: dict[str, dict[int, int]] = {}
         first = {}

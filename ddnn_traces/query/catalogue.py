@@ -43,6 +43,7 @@ _PARAM = re.compile(
 _COLUMN = re.compile(r"(?P<name>\w+)(?:(?: (?P<unit>[^;]+))?; (?P<meaning>.+)|(?: from (?P<source>\w+))?)")
 #: Likeness of two names (difflib) from which one may be meant by the other: difflib's own limit of close matches.
 _CLOSE = 0.6
+_FEW_COLUMNS = 8  # that a word is in: of more none is meant
 _PYTHON_TYPES: dict[str, Callable[[str], Any]] = {
     "BIGINT": int,
     "DOUBLE": float,
@@ -253,7 +254,8 @@ def groups() -> dict[str, list[Query]]:
 
 
 def find(name: str) -> Query:
-    """The query of that name. Raises QueryError with up to three that are near by their words or names."""
+    """The query of that name. Raises QueryError with up to three that are near by their words, of which rare ones tell
+    more, or by their names, and with columns of tables that have its rarest word."""
     found = catalogue().get(name)
     if found is not None:
         return found
@@ -261,13 +263,22 @@ def find(name: str) -> Query:
         raise QueryError(f"{name} is a table, no query; ddnn-traces sql DATASET 'FROM {name}' has its rows")
     words = [word[:6].lower() for word in re.findall(r"\w{4,}", name.replace("_", " "))]
     about = {query.name: f"{query.name} {query.question}".lower() for query in catalogue().values()}
+    columns = {f"{table.name}.{column.name}" for table in schema.tables() for column in table.columns}
+    weights = {word: 1 / (1 + sum(word in text for text in [*about.values(), *columns])) for word in words}
     scores = {
-        other: (sum(word in text for word in words), difflib.SequenceMatcher(None, name, other).ratio())
+        other: (
+            sum(weights[word] for word in words if word in text),
+            difflib.SequenceMatcher(None, name, other).ratio(),
+        )
         for other, text in about.items()
     }
     close = [other for other, (shared, likeness) in scores.items() if shared or likeness >= _CLOSE]
     near = ", ".join(sorted(close, key=scores.__getitem__, reverse=True)[:3])
     hint = f"the nearest are {near}; " if near else ""
+    rarest = max(words, key=weights.__getitem__, default="")
+    meant = sorted(column for column in columns if rarest and rarest in column.partition(".")[2])
+    if 0 < len(meant) <= _FEW_COLUMNS:
+        hint += f"columns of tables, for sql: {', '.join(meant)}; "
     raise QueryError(f"no query named {name}; {hint}without a name all are listed")
 
 

@@ -235,6 +235,11 @@ class Dataset:
         """Of which runs without a log the steps are inferred, how sure they are, and which runs have none."""
         return missing.lines_of_inferred(self._without_log)
 
+    @property
+    def runs_of_inferred_steps(self) -> set[str]:
+        """Runs without a log whose tables steps and step_flows have the steps that the traffic shows."""
+        return {run for run, kind, *_ in self._without_log if kind == "traffic"}
+
     def _all_run_ids(self) -> list[str]:
         """All runs of the dataset, also those that are not visible."""
         if (self.place.folder, self.place.listed, self.place.known_runs) != (None, None, None):

@@ -262,7 +262,7 @@ def fit(
         notes = [*form_notes, *robustness.notes(found), *outcome.notes, *row_notes(usable, parsed.left_names)]
         notes = [*_repeat_notes(points, unit), *about_disturbed, *notes]
     else:
-        notes += about_disturbed
+        notes += [*about_disturbed, *_other_formula(clean, parsed)]
     sources = usable.unique(RUN)["source"].to_list() if "source" in usable.columns else []
     terms = (*outcome.verdicts, *unknown)
     parts = vars(outcome) | {
@@ -276,6 +276,15 @@ def fit(
         log_log=logs, excluded=(*lawless, *incomplete, *disturbed), refits=found, points=points,
         _formats=documents.FORMATS,
     )  # fmt: skip
+
+
+def _other_formula(rows: pl.DataFrame, formula: Formula) -> list[str]:
+    """Where nothing is fitted, a formula over a model's size that the runs have and that the formula does not name."""
+    named = next((name for name in SIZES if name in formula.names), None)
+    size = next((name for name in SIZES if name in rows.columns and rows[name].drop_nulls().n_unique() > 1), None)
+    if named or size is None or not formula.left_names:
+        return []
+    return [f"The runs differ in {size}, which is no term of this formula: --formula '{formula.left} ~ {size}' has it."]
 
 
 def cells_text(rows: pl.DataFrame) -> str:

@@ -39,7 +39,7 @@ _COMPUTED_FROM = {"nominal_bytes": "model_size_mb", "framework_backend": "framew
 _NEEDS = {
     "step_bytes": "training steps (train_history.log next to the captures, or --infer-steps) and packets during them",
     "worker_bytes": "step_bytes and workers",
-    "step_ms": "training steps (train_history.log) whose start is logged",
+    "step_ms": "training steps whose start is known (train_history.log with it, or --infer-steps)",
     "samples_per_s": "step_ms above 0, batch_size and workers",
     "normalised_duration": "runs without loss that are otherwise equal",
 }
@@ -207,7 +207,9 @@ def _supplies(regression: Regression) -> list[str]:
     reasons += [verdict.sentence for verdict in regression.verdicts if _NO_RUN_HAS.search(verdict.sentence)]
     names = {_COMPUTED_FROM.get(name, name) for reason in reasons for name in re.findall(r"\w+", reason)}
     given = ", ".join(column.name for column in schema.table("runs").columns if column.name in names)
-    found = [f"{given} can be given in a run.toml in the run's folder; then ingest it again."] if given else []
+    found = (
+        [f"{given} can be given in runs.csv, or in a run.toml in the run's folder; then ingest again."] if given else []
+    )
     return [*found, *(f"{name} needs {inputs}." for name, inputs in _NEEDS.items() if name in names)]
 
 

@@ -74,6 +74,8 @@ def test_version(command: RunCommand) -> None:
         ("runs full", "full: not a ddnn_traces dataset (no readable dataset.json); make one with 'ddnn-traces ingest'"),
         ("check good.pcap", "good.pcap: no such dataset"),
         ("query DATASET ring_ordr", "no query named ring_ordr; the nearest are ring_order, "),
+        ("query DATASET host_clock", "nearest are profiler_clocks, "),
+        ("query DATASET host_clock", "columns of tables, for sql: captures.clock_offset_ns, "),
         ("query DATASET --describe xyzzy", "no query named xyzzy; without a name all are listed"),
         ("query DATASET pair_throughput --param window=3", "has no parameter window; did you mean window_ms?"),
         ("query DATASET pair_throughput --param window_ms=soon", "parameter window_ms = 'soon' is not a DOUBLE"),

@@ -322,6 +322,7 @@ def test_equal_layers_of_pytorch(name: str, gathered: int) -> None:
     the second the first layer is the root module's, which keeps it between the passes."""
     [job] = tables.jobs_of(name, pq.read_table(Path(__file__).parent / f"{name}.parquet")).to_pylist()
     assert Counter(one["kind"] for one in job["collectives"]) == {"all_gather": gathered, "reduce_scatter": 6}
+    assert all("the reduce_scatter sends twice its volume" in one["evidence"] for one in job["collectives"])
     largest = max(one["tensor_bytes"] for one in job["collectives"])
     assert largest == pytest.approx(4 * (784 * 784 + 784), rel=0.001)
 

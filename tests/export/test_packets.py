@@ -13,12 +13,14 @@ import shutil
 import subprocess
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import naive.captures
 import numpy as np
 import packets as p
+import polars as pl
 import pytest
 from captures_by_hand import CAPTURES, SHUT, TUNNELS, fragment_frames, in_time
 from hypothesis import given
@@ -496,7 +498,7 @@ def both_ends(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"pair": (A, "X1")}, f"no host X1; there are: .*{A}.*worker-1"),
         ({"pair": (A, "10.9.9.9")}, r"no host 10\.9\.9\.9"),
         ({"pair": (A, C)}, "no packets of pair"),
-        ({"step": 0}, "no training log, so it has no logged steps: .* query inferred_steps"),
+        ({"step": 0}, "no training log, so it has no logged steps; --infer-steps takes those that its traffic shows"),
     ],
 )
 def test_a_wrong_selection_is_one_line_with_the_next_step(
@@ -505,6 +507,24 @@ def test_a_wrong_selection_is_one_line_with_the_next_step(
     with ddnn_traces.open(both_ends) as dataset, pytest.raises(UsageError, match=message) as error:
         cut(dataset, tmp_path / "cut.pcap", **selection)
     assert "\n" not in str(error.value) and not (tmp_path / "cut.pcap").exists()
+
+
+def test_a_step_of_a_run_without_a_log_is_inferred(tmp_path: Path) -> None:
+    """Its packets are those from the end of the step before to its own end, at all hosts."""
+    run = tmp_path / "run"
+    packets = [
+        replace(packet, time_ns=packet.time_ns + step * 100_000_000)
+        for step in range(10)
+        for packet in ring(A, B, C, D, rounds=100)
+    ]
+    write_captures(run, {f"{name}.pcap": filter(passing(host), packets) for name, host in HOSTS.items()})
+    with ddnn_traces.ingest(run, tmp_path / "dataset", packets=True) as dataset:
+        (begin_ns, end_ns) = dataset.query("inferred_steps").filter(pl.col("step").is_in([2, 3]))["end_ns"].to_list()
+    with ddnn_traces.open(tmp_path / "dataset", infer_steps=True) as dataset:
+        where = f"ts_ns >= {begin_ns} AND ts_ns < {end_ns}"
+        assert assert_cut(dataset, run, tmp_path / "cut.pcap", where, step=3).records > 100
+        with pytest.raises(UsageError, match="has no step 10; it has 0 to 9"):
+            cut(dataset, tmp_path / "cut.pcap", step=10)
 
 
 @pytest.mark.parametrize("step", [4, -1])

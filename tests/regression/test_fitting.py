@@ -105,6 +105,18 @@ def test_fewer_than_three_runs_fit_nothing(count: int):
     assert result.verdicts == ()
 
 
+def test_where_nothing_is_fitted_a_formula_over_the_size_is_named():
+    runs = make_runs().with_columns(delay_ms=pl.lit(1.0))
+    result = fit(runs, "step_bytes ~ delay_ms")
+    note = (
+        "The runs differ in model_bytes, which is no term of this formula: --formula 'step_bytes ~ model_bytes' has it."
+    )
+    assert note in result.notes
+    assert fit(runs, "step_bytes ~ model_bytes").coefficients
+    same_size = runs.with_columns(model_bytes=pl.lit(14_000_000))
+    assert not any("model_bytes" in note for note in fit(same_size, "step_bytes ~ delay_ms").notes)
+
+
 def test_one_size_leaves_the_other_terms():
     result = as_paper(make_runs().with_columns(model_bytes=pl.lit(14_000_000)))
     assert verdict(result, "model_bytes") == (False, None)
