@@ -5,13 +5,13 @@
 -- answer: other_share, problem
 -- column: run_id from job_flows
 -- column: jobs from jobs_of_run
--- column: other_bytes bytes; payload of flows with an end that is no host of a job
+-- column: other_bytes bytes; payload of flows with an end that is no host of a job; those between its hosts are not examined
 -- column: other_share share; other_bytes over the payload of all flows between hosts
 -- column: src_ip from flows
 -- column: dst_ip from flows
 -- column: problem; what is beside one job: several jobs (jobs_of_run), or at least 1% of the payload; null where neither is, and of a run that was interrupted on purpose
--- src_ip and dst_ip are the pair with most of these bytes. What the hosts of a job send each other outside its steps, as a first
--- broadcast of the model, is no other traffic. A run without a job has no row: nothing tells which of its traffic is training.
+-- src_ip and dst_ip are the pair with most of these bytes. What the hosts of a job send each other is no other traffic, on any port and at
+-- any time: a first broadcast of the model, a checkpoint, and also a copy of files, which data_flows and flows show by its ports. A run without a job has no row: nothing tells which of its traffic is training.
 WITH thresholds AS (
     SELECT 0.01 AS least_share
 ), job_hosts AS (

@@ -103,7 +103,8 @@ def regress(
     import ddnn_traces
     from ddnn_traces.regression import documents
 
-    with open_dataset(dataset, runs, infer_steps=infer_steps) as opened:
+    in_answer = output_format not in ("csv", "latex")
+    with open_dataset(dataset, runs, infer_steps=infer_steps, tells_steps=not in_answer) as opened:
         regression = ddnn_traces.regress(opened, formula, **options)
     if output_format == "html":
         from ddnn_traces.report import page  # loads Altair, which takes longer than a regression
@@ -159,7 +160,7 @@ def predict(
     from ddnn_traces.regression import documents
 
     values = described | key_values(settings, "--set")
-    with open_dataset(dataset, runs, infer_steps=infer_steps) as opened:
+    with open_dataset(dataset, runs, infer_steps=infer_steps, tells_steps=False) as opened:
         predicted = ddnn_traces.predict(opened, values, steps, step_ms, formula, extrapolate)
     click.echo(documents.prediction(predicted, output_format))
 

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import io
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -129,16 +129,25 @@ params_option = click.option(
 
 
 def open_dataset(
-    dataset: str | Path, runs: tuple[str, ...] = (), read_only: bool = False, infer_steps: bool = False
-) -> Dataset:
-    """Open a dataset, and print which of its files are gone, and which steps are inferred; runs: the visible ones,
-    empty: all. Raises UsageError."""
+    dataset: str | Path, runs: tuple[str, ...] = (), read_only: bool = False, infer_steps: bool = False,
+    tells_steps: bool = True,
+) -> Dataset:  # fmt: skip
+    """Open a dataset, and print which of its files are gone, and at the end of the command, behind its answer, which
+    steps are inferred. runs: the visible ones, empty: all. tells_steps: unless the answer says it. Raises UsageError.
+    """
     import ddnn_traces
 
     opened = ddnn_traces.open(dataset, list(runs) or None, read_only, infer_steps=infer_steps)
-    for line in [*opened.missing_files(), *opened.step_notes]:
-        say(f"note: {printable(line)}")
+    say_notes(opened.missing_files())
+    if tells_steps:
+        click.get_current_context().call_on_close(functools.partial(say_notes, opened.step_notes))
     return opened
+
+
+def say_notes(lines: Iterable[str]) -> None:
+    """Say what an answer does not; behind it, since it is read first."""
+    for line in lines:
+        say(f"note: {printable(line)}")
 
 
 def key_values(params: tuple[str, ...], option: str = "--param", given: Collection[str] = ()) -> dict[str, str]:

@@ -24,6 +24,7 @@ from ddnn_traces.cli.arguments import (
     params_option,
     prints_rows,
     runs_option,
+    say_notes,
 )
 from ddnn_traces.cli.lines import say
 from ddnn_traces.errors import UsageError
@@ -130,9 +131,9 @@ def query(
         raise UsageError(f"--infer-steps: query {name} compares steps of logs with those that the traffic shows")
     with open_dataset(dataset, runs, infer_steps=infer_steps) as opened:
         rows = opened.query_arrow(name, given)
-        for line in [*opened.missing(name), *opened.remarks(name, given)]:
-            say(f"note: {printable(line)}")
+        notes = [*opened.missing(name), *opened.remarks(name, given)]
         output.emit(rows, catalogue.find(name).answer)
+        say_notes(notes)
 
 
 def _pools(query: Query) -> bool:

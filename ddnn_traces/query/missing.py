@@ -32,8 +32,8 @@ _HINTS = {
     "capture_ledger": ("no ledger of its captures", "ingest again"),
     "steps": (
         "no training log",
-        "put train_history.log into the run's folder and ingest again; without a log, queries inferred_steps and "
-        "job_steps have the steps that the traffic shows, and --infer-steps takes them where they are sure",
+        "--infer-steps takes the steps that the traffic shows, where they are sure; or put train_history.log into the "
+        "run's folder and ingest again",
     ),
     "events": ("no phases of its steps", "put phases-worker-N.csv into the run's folder and ingest again"),
     "captures": ("no capture file", "only a run that was captured has any"),

@@ -3,6 +3,8 @@
 const $ = (id) => document.getElementById(id);
 const KINDS = ['all_reduce', 'all_gather', 'reduce_scatter', 'all_to_all', 'send'];
 const COLOURS = ['#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#8c6d31', '#7b4173', '#637939', '#843c39'];
+// Of more series than colours the lines have one of these dashes, the same for all of ten.
+const DASHES = [[1, 0], [6, 2], [2, 2], [8, 2, 2, 2]].flatMap((dash) => COLOURS.map(() => dash));
 
 // Rows of the chosen runs. series, the colour: the run, or of a single run the host that sends or trains.
 const rows = (runs) => {
@@ -57,7 +59,7 @@ const spec = (most, width, end_s, datasets) => {
   const inside = {labelAlign: 'left', labelPadding: -4, labelOffset: -11, labelLimit: width, ticks: false, domain: false}; // above the marks
   return {
     config: {
-      background: null, view: {stroke: '#bbb'}, legend: {labelColor: '#222222', titleColor: '#222222', orient: 'top', symbolLimit: 12, labelLimit: LABEL, columns: legendColumns(datasets, width)},
+      background: null, view: {stroke: '#bbb'}, legend: {labelColor: '#222222', titleColor: '#222222', orient: 'top', symbolLimit: 64, labelLimit: LABEL, columns: legendColumns(datasets, width)},
       axis: {labelColor: '#222222', titleColor: '#222222', gridColor: '#e6e6e6', domainColor: '#888', tickColor: '#888'},
     },
     datasets,
@@ -70,7 +72,8 @@ const spec = (most, width, end_s, datasets) => {
           {calculate: 'datum.bytes * 8e-9 / datum.width_s', as: 'gbit_per_s'}],
         params: [{name: 'time', select: {type: 'interval', encodings: ['x']}}],
         mark: {type: 'line', interpolate: 'step-after', strokeWidth: 1.2},
-        encoding: {x: time, y: {field: 'gbit_per_s', type: 'quantitative', title: 'throughput (Gbit/s)'}, color: series, detail: {field: 'run'}}},
+        encoding: {x: time, y: {field: 'gbit_per_s', type: 'quantitative', title: 'throughput (Gbit/s)'}, color: series,
+          strokeDash: {field: 'series', type: 'nominal', title: null, scale: {range: DASHES}}, detail: {field: 'run'}}},
       ...charted('steps', {data: {name: 'steps'}, width, height: 110, transform: filters('time'), mark: {type: 'rule', strokeWidth: 2},
         encoding: {x: zoomed, x2: {field: 'until_s'}, y: {field: 'duration_ms', type: 'quantitative', title: 'step (ms)'}, color: {...series, legend: null},
           tooltip: ['run', 'worker', 'step', 'duration_ms'].map((field) => ({field}))}}),
@@ -84,7 +87,7 @@ const spec = (most, width, end_s, datasets) => {
         {data: {name: 'windows'}, width: Math.min(isNarrow ? width : width * 0.36, CELL * receivers), height: Math.min(300, CELL * senders), params: [point('pair', ['sender', 'receiver'])],
           transform: [...filters('time', 'flow'), sum(['sender', 'receiver'])], mark: 'rect',
           encoding: {x: {field: 'receiver', type: 'nominal', title: 'receiver', sort: 'ascending'}, y: {field: 'sender', type: 'nominal', title: 'sender'},
-            color: {...bytes, scale: {type: 'log', scheme: 'yellowgreenblue'}, legend: {labelExpr: BYTES, orient: 'bottom', labelOverlap: 'greedy', labelSeparation: 8}}, opacity: chosenOpacity('pair'),
+            color: {...bytes, scale: {type: 'log', nice: true, scheme: 'yellowgreenblue'}, legend: {labelExpr: BYTES, orient: 'bottom', labelOverlap: 'greedy', labelSeparation: 8}}, opacity: chosenOpacity('pair'),
             tooltip: ['sender', 'receiver', 'bytes'].map((field) => ({field}))}},
         {data: {name: 'windows'}, width: isNarrow ? width : width * 0.36, height: isNarrow ? {step: BAR} : Math.min(300, BAR * flows), params: [point('flow', ['flow'])],
           transform: [...filters('time', 'pair'), sum(['flow', 'series']), {joinaggregate: [{op: 'sum', field: 'bytes', as: 'all'}], groupby: ['flow']},
@@ -172,7 +175,7 @@ const start = async () => {
   const embed = async (found) => {
     const charts = spec(most, width, end(chosen()), found);
     // series, kinds and bytes have colours of their own
-    charts.vconcat.at(-1).resolve = charts.resolve = {scale: {color: 'independent'}};
+    charts.vconcat.at(-1).resolve = charts.resolve = {scale: {color: 'independent', strokeDash: 'independent'}};
     restore(charts);
     view?.finalize();
     ({view} = await vegaEmbed('#chart', charts, {mode: 'vega-lite', renderer: 'svg', actions: false}));

@@ -124,9 +124,8 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 NO_LOG = (
-    "no training log (table steps is empty); put train_history.log into the run's folder and ingest again; without a "
-    "log, queries inferred_steps and job_steps have the steps that the traffic shows, and --infer-steps takes them "
-    "where they are sure"
+    "no training log (table steps is empty); --infer-steps takes the steps that the traffic shows, where they are "
+    "sure; or put train_history.log into the run's folder and ingest again"
 )
 
 
@@ -138,7 +137,7 @@ def test_query_tells_what_the_runs_lack(command: RunCommand, bare: Dataset) -> N
     assert lines(done.stderr) == [f"note: 5 of 6 runs (a, b, c and 2 more): {NO_LOG}"]
     one = command("query", bare.path, "step_volume", "--run", "b", "--format", "csv")
     assert (one.returncode, len(lines(one.stdout))) == (0, 1)
-    assert lines(one.stderr) == [f"note: run b: {NO_LOG}", "no rows"]
+    assert lines(one.stderr) == ["no rows", f"note: run b: {NO_LOG}"]
     for name in ("inferred_steps", "job_steps"):
         assert any("bytes" in column for column in bare.query(name).columns)
         assert b"no training log" not in command("query", bare.path, name, "--run", "b").stderr

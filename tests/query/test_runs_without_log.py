@@ -100,7 +100,7 @@ def test_regress_and_predict_say_which_steps_are_inferred(inferred: Dataset) -> 
 def test_commands_take_inferred_steps(command: RunCommand, without_logs: Path) -> None:
     few = ("--run", RING, "--format", "csv")
     without = command("query", without_logs, "step_volume", *few)
-    assert b"--infer-steps takes them" in without.stderr and without.stdout.count(b"\n") == 1
+    assert b"--infer-steps takes the steps" in without.stderr and without.stdout.count(b"\n") == 1
     done = command("query", without_logs, "step_volume", "--infer-steps", *few)
     assert done.returncode == 0 and done.stdout.count(b"\n") == 1 + 5
     assert b"note: no training log: steps are inferred from the traffic in" in done.stderr

@@ -144,6 +144,29 @@ def test_a_legend_of_many_runs_fits_the_page(width: int, tmp_path: Path) -> None
     assert found["right"] <= width
 
 
+@pytest.mark.long
+def test_more_hosts_than_colours_are_told_by_dashes_and_equal_volumes_have_a_legend(tmp_path: Path) -> None:
+    clique = SyntheticRun(
+        "r", "clique", workers=12, steps=2, model_bytes=100_000, noise=0, broadcast=False, chatter=False
+    )
+    write_runs(tmp_path / "d", [clique])
+    with ddnn_traces.open(tmp_path / "d") as opened:
+        explorer.write(opened, tmp_path / "page.html")
+    found = probe(tmp_path / "page.html", tmp_path, STROKES, ready="drawn")
+    assert len(found["hosts"]) == 12 == len({tuple(stroke) for stroke in found["strokes"]})
+    assert len({colour for colour, _ in found["strokes"]}) == 10
+    assert len(found["bytes"]) > 1 and len(set(found["bytes"])) == len(found["bytes"])
+
+
+STROKES = """
+    const said = (selector) => [...document.querySelectorAll(`${selector} text`)].map((text) => text.textContent);
+    const labels = said('.mark-text.role-legend-label');
+    const symbols = [...document.querySelectorAll('.mark-symbol.role-legend-symbol path')];
+    const strokes = symbols.map((path) => [path.getAttribute('stroke'), path.getAttribute('stroke-dasharray')]);
+    const hosts = labels.filter((label) => label.startsWith('W'));
+    return {hosts, strokes: strokes.slice(0, hosts.length), bytes: labels.filter((label) => label.endsWith('B'))};
+"""
+
 LEGEND = """
     const texts = [...document.querySelectorAll('.mark-text.role-legend-label text')];
     const names = texts.filter((text) => text.textContent.startsWith('a-run'));

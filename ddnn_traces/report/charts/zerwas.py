@@ -53,11 +53,12 @@ def _heatmaps(frame: pl.DataFrame, tooltips: tuple[tuple[str, ...], ...]) -> alt
     long_names = any(len(host) > 5 for hosts in hosts_of.values() for host in hosts)
     step = 40 if most_hosts <= 6 else 22 if most_hosts <= 12 else 12
     has_numbers = step == 40  # which do not fit into smaller cells
+    is_turned = long_names or step == 12  # then W10 is wider than a cell
 
     hosts = alt.Scale(domain=panels.place("hosts"))
     base = panels.rows_chart().encode(
-        x=alt.X("dst_host:N", title="receiver (host)", scale=hosts, axis=style.host_axis(long_names, -90)),
-        y=alt.Y("src_host:N", title="sender (host)", scale=hosts, axis=style.host_axis(long_names, 0)),
+        x=alt.X("dst_host:N", title="receiver (host)", scale=hosts, axis=style.host_axis(is_turned, -90)),
+        y=alt.Y("src_host:N", title="sender (host)", scale=hosts, axis=style.host_axis(is_turned, 0)),
         tooltip=style.tips(
             ("src_host:N", "sender"), ("dst_host:N", "receiver"), ("wire_bytes:Q", "bytes on the wire", ",.0f"),
             *tooltips,
@@ -361,6 +362,10 @@ def gradient_flow_intervals(frame: pl.DataFrame) -> alt.TopLevelMixin:
     return _intervals(frame, "peak_gbit_per_s")
 
 
+#: In a title where all runs have it: a mean over a capture counts its idle time, too.
+_OVER = {"training": " in training", "inferred": " in inferred steps", "capture": " over the whole capture"}
+
+
 def _intervals(frame: pl.DataFrame, peak: str | None) -> alt.TopLevelMixin:
     """A row a run: the mean as a point, the interval as a bar, the peak (a column's name) as a tick."""
     base = style.row_chart(frame).encode(
@@ -374,7 +379,9 @@ def _intervals(frame: pl.DataFrame, peak: str | None) -> alt.TopLevelMixin:
             ("lag1_autocorrelation:Q", "their lag-1 autocorrelation", ".2f"), ("stretch:N", "over"),
         ),
     )  # fmt: skip
-    title = f"mean, 95% interval within the run{' and peak (tick)' if peak else ''} of the throughput (Gbit/s)"
+    over = dict.fromkeys(frame["stretch"].to_list()) if "stretch" in frame.columns else {}
+    where = _OVER.get(next(iter(over)), "") if len(over) == 1 else ""
+    title = f"mean, 95% interval within the run{' and peak (tick)' if peak else ''} of the throughput{where} (Gbit/s)"
     layers: list[alt.Chart] = []
     if frame["low_gbit_per_s"].count():  # Vega warns of an axis without a number
         low = alt.X("low_gbit_per_s:Q", title=title)
