@@ -186,6 +186,9 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
         found = opened.query("verdicts")
         jobs = opened.query("jobs")
         paused = _paused(opened.query("long_steps"), opened) if jobs.height else {}
+        together = {}
+        for run_id, job, sentence in opened.query("late_together").select("run_id", "job", "sentence").iter_rows():
+            together[run_id, job] = f"{run_id}, job {job}: {sentence} (query late_together)."
         seen = set(jobs["run_id"])
         unseen = [run for run in opened.run_ids if run not in seen]
         mixed = opened.query("jobs_of_run").drop_nulls("problem")
@@ -203,9 +206,9 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
             several = jobs.filter(run_id=run_id).height > 1
             click.echo(printable(f"{run_id}, job {job}:" if several else f"{run_id}:"))
         click.echo(printable(f"  {rank}. {sentence} Confidence {confidence:.2f}."))
-    for line in paused.values():
+    for line in [*together.values(), *paused.values()]:
         click.echo(printable(line))
-    quiet = jobs.height - len({*found.select("run_id", "job").iter_rows(), *paused})
+    quiet = jobs.height - len({*found.select("run_id", "job").iter_rows(), *together, *paused})
     if quiet:
         click.echo(f"Nothing stands out in {counted(quiet, 'job')}.")
     for run_id, problem in mixed.select("run_id", "problem").iter_rows():

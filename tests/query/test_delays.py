@@ -325,6 +325,15 @@ def test_diagnose_tells_of_a_host_that_pauses_in_few_steps(command: RunCommand, 
     assert said[-1] == "Nothing stands out in 1 job."
 
 
+def test_diagnose_names_hosts_that_are_late_together(command: RunCommand, tmp_path: Path) -> None:
+    """A step gains nothing without the lateness of one of them alone, so that none has a verdict."""
+    with dataset(tmp_path / "dataset", ring("r", 1, always(1, 15) | always(3, 15))) as opened:
+        assert opened.query("verdicts").is_empty()
+    [line] = command("diagnose", "dataset").stdout.decode().splitlines()
+    assert line.startswith("r, job 0: worker-2 (") and ", worker-4 (" in line
+    assert line.endswith("without one of them alone (query late_together).")
+
+
 def test_diagnose_names_runs_with_steps_and_without_a_job(command: RunCommand, tmp_path: Path) -> None:
     case = Path(__file__).parents[1] / "queries" / "inferred_steps" / "four_steps"
     tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}
