@@ -261,6 +261,8 @@ def find(name: str) -> Query:
         return found
     if name in schema.TABLES:
         raise QueryError(f"{name} is a table, no query; ddnn-traces sql DATASET 'FROM {name}' has its rows")
+    if re.fullmatch(r"\w+", name) and (schema.shipped_folder("queries") / "checks" / f"{name}.sql").is_file():
+        raise QueryError(f"{name} is a check, no query; ddnn-traces check DATASET has its rows")
     words = [word[:6].lower() for word in re.findall(r"\w{4,}", name.replace("_", " "))]
     about = {query.name: f"{query.name} {query.question}".lower() for query in catalogue().values()}
     columns = {f"{table.name}.{column.name}" for table in schema.tables() for column in table.columns}

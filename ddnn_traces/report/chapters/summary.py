@@ -34,7 +34,8 @@ def facts(results: Results) -> list[tuple[str, str]]:
     starts = results.rows(Source("timeline_start"))["run_start_ns"]
     if len(starts) and results.synthetic_sentence == "":
         first, last = (datetime.fromtimestamp(number_of(ns) / 1e9, UTC).date() for ns in (starts.min(), starts.max()))
-        found.append((f"{first}", "UTC") if first == last else (f"{first} to {last}", "first packets of the runs, UTC"))
+        days = f"{first}" if first == last else f"{first} to {last}"
+        found.append((days, f"first {'packet of the run' if runs.height == 1 else 'packets of the runs'}, UTC"))
     return found
 
 
