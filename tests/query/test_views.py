@@ -113,7 +113,9 @@ def test_comments_are_those_of_the_dataset(sample_dataset: Dataset) -> None:
         missing = "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal AND comment IS NULL"
         assert connection.execute(f"{missing} AND schema_name = 'main'").fetchall() == []
         columns = "SELECT comment FROM duckdb_columns() WHERE table_name = 'step_volume' AND column_name = 'wire_bytes'"
-        assert connection.execute(columns).fetchall() == [("wire bytes of all flows in the step [bytes]",)]
+        assert connection.execute(columns).fetchall() == [
+            ("wire bytes of all flows in the step, with headers, acknowledgements and what is sent again [bytes]",)
+        ]
         macro = "SELECT DISTINCT comment FROM duckdb_functions() WHERE function_name = 'flow_counts'"
         [(comment,)] = connection.execute(macro).fetchall()
         assert "\nlarge_flows: fewest flows that together carry" in comment
