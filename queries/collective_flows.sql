@@ -1,7 +1,7 @@
 -- question: Which flows carry the exchange of a run, and by whose log do their bytes belong to steps?
 -- subject: collectives
 -- row: a run and a flow that carries a part of the exchange
--- inputs: topology, topology_edges, flows, step_flows, hosts, steps, step_synchrony
+-- inputs: topology_matches, several_patterns, topology_edges, flows, step_flows, hosts, steps, step_synchrony
 -- column: run_id
 -- column: flow_id from flows
 -- column: src_ip
@@ -18,8 +18,9 @@
 WITH thresholds AS (
     SELECT 0.1 AS least_share  -- of the payload of the pair's heaviest flow: less is control
 ), shapes AS MATERIALIZED (
-    SELECT run_id, topology, level
-    FROM topology
+    SELECT run_id, coalesce(several.topology, m.topology) AS topology, level
+    FROM topology_matches AS m  -- topology also finds roots, which takes longer than all else here
+    LEFT JOIN several_patterns AS several USING (run_id)
     WHERE level IS NOT NULL
 ), pairs AS (
     SELECT run_id, src_ip, dst_ip

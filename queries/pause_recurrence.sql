@@ -29,7 +29,8 @@
 WITH thresholds AS (
     SELECT 8 AS excerpt_levels,             -- the whole run, a quarter, ... : down to a 16,384th of its payload
            0.25 AS excerpt_factor,
-           CASE WHEN $by_pair > 0 THEN 64 ELSE 128 END AS most_places,  -- in an excerpt: the time grows with the square
+           128 AS most_places_of_run,       -- in an excerpt: the time grows with the square
+           64 AS most_places_of_pair,
            16 AS long_pauses,               -- a pause is long from half of the length of the 16th longest on
            4 AS most_stops,                 -- the longest pauses may be stops, not pauses between steps: a pause counts
            4 AS stop_divisor,               -- as a quarter of the 4th longest at most,
@@ -51,8 +52,10 @@ WITH thresholds AS (
 ), pauses AS MATERIALIZED (
     FROM traffic_pauses(by_pair := $by_pair)
 ), sizes AS (
-    SELECT unit, max(payload_before_bytes) AS run_bytes
+    SELECT unit, max(payload_before_bytes) AS run_bytes,
+           CASE WHEN any_value(pair) IS NULL THEN any_value(most_places_of_run) ELSE any_value(most_places_of_pair) END AS most_places
     FROM pauses
+    CROSS JOIN thresholds
     GROUP BY unit
 ), excerpts AS (  -- the pauses of each possible excerpt, the two ends of the run as pauses without length
     SELECT unit, level, run_bytes * excerpt_factor ** level AS excerpt_bytes, payload_before_bytes AS bytes, mix_bytes,
@@ -75,8 +78,9 @@ WITH thresholds AS (
     FROM (SELECT unit, level, any_value(most_ns) AS most_ns
           FROM excerpts
           JOIN long_from USING (unit, level)
+          JOIN sizes USING (unit)
           GROUP BY unit, level
-          HAVING count(*) FILTER (idle_ns >= long_ns) <= (SELECT most_places FROM thresholds))
+          HAVING count(*) FILTER (idle_ns >= long_ns) <= any_value(most_places))
     GROUP BY unit
 ), places AS (  -- pauses with next to nothing between them are one
     SELECT unit, any_value(excerpt_bytes) AS excerpt_bytes,
@@ -109,7 +113,10 @@ WITH thresholds AS (
 ), lags AS (  -- a lag is known to a quarter of a percent: with those next to it, the pairs of one lag
     SELECT unit, bin + side AS bin, earlier, later, lag_bytes, lag_ns, mix, idle_ns
     FROM pairs
+    JOIN lengths USING (unit)
+    CROSS JOIN thresholds
     CROSS JOIN range(-1, 2) AS sides(side)
+    WHERE lag_bytes <= (1 + part_deviation) * longest_lag_share * excerpt_bytes  -- no bin of a lag that may recur loses a pair
 ), middle AS (
     SELECT unit, bin, median(mix) AS mix
     FROM lags

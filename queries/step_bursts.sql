@@ -37,29 +37,59 @@ WITH thresholds AS (
     FROM flows
     JOIN training_flows USING (run_id, flow_id)
     GROUP BY ALL
-), of_run AS MATERIALIZED (
+), found AS MATERIALIZED (
+    FROM paused_steps(longest_step_s := $longest_step_s, by_pair := 2)
+), of_run AS (
     SELECT * EXCLUDE (pair)
-    FROM paused_steps(longest_step_s := $longest_step_s)
-), of_pairs AS MATERIALIZED (
-    FROM paused_steps(longest_step_s := $longest_step_s, by_pair := 1)
+    FROM found
+    WHERE pair IS NULL
+), of_pairs AS (
+    FROM found
+    WHERE pair IS NOT NULL
+), lengths AS MATERIALIZED (
+    SELECT run_id, max(window_ns) AS window_ns
+    FROM flow_windows
+    GROUP BY run_id
+), step_cells AS MATERIALIZED (  -- of 20 base windows, each with few steps
+    SELECT run_number, step, start_ns, end_ns,
+           unnest(range(start_ns // (20 * window_ns), end_ns // (20 * window_ns) + 1)) AS cell
+    FROM of_run
+    JOIN lengths USING (run_id)
+    JOIN (SELECT DISTINCT run_id, run_number FROM training_flows) USING (run_id)
 ), windows AS (
-    SELECT f.run_id, pair, window_start_ns, window_start_ns + window_ns AS sent_ns, payload_bytes
-    FROM flow_windows AS f
-    JOIN training_flows AS t ON t.run_id = f.run_id AND t.flow_id = f.flow_id
-    WHERE f.run_id IN (SELECT run_id FROM of_run)
-      AND payload_bytes > 0 AND (packets IS NULL OR payload_bytes >= packets * least_mean_bytes)
+    SELECT run_number, pair, window_start_ns // (20 * window_ns) AS cell, window_start_ns,
+           window_start_ns + window_ns AS sent_ns, payload_bytes
+    FROM flow_windows
+    JOIN training_flows USING (run_id, flow_id)
+    WHERE payload_bytes > 0 AND (packets IS NULL OR payload_bytes >= packets * least_mean_bytes)
+), cell_sums AS (
+    SELECT run_number, pair, step, cell, sum(payload_bytes) AS payload_bytes
+    FROM windows
+    JOIN step_cells USING (run_number, cell)
+    WHERE window_start_ns >= start_ns AND window_start_ns < end_ns
+    GROUP BY ALL
+), edge_cells AS MATERIALIZED (  -- in which a pair's burst begins or ends: window by window only there
+    SELECT *
+    FROM (SELECT *, sum(payload_bytes) OVER (of_burst ORDER BY cell) AS sent_bytes,
+                 sum(payload_bytes) OVER of_burst AS all_bytes
+          FROM cell_sums
+          WINDOW of_burst AS (PARTITION BY run_number, step, pair))
+    CROSS JOIN thresholds
+    WHERE sent_bytes > edge_share * all_bytes AND sent_bytes - payload_bytes <= edge_share * all_bytes
+       OR sent_bytes >= (1 - edge_share) * all_bytes AND sent_bytes - payload_bytes < (1 - edge_share) * all_bytes
 ), sent AS (
-    SELECT w.run_id, step, pair, window_start_ns, sent_ns,
-           sum(w.payload_bytes) OVER (PARTITION BY w.run_id, step, pair ORDER BY window_start_ns) AS sent_bytes,
-           sum(w.payload_bytes) OVER (PARTITION BY w.run_id, step, pair) AS all_bytes
+    SELECT run_number, step, pair, window_start_ns, sent_ns, all_bytes, edge_share,
+           e.sent_bytes - e.payload_bytes
+               + sum(w.payload_bytes) OVER (PARTITION BY run_number, step, pair, cell ORDER BY window_start_ns) AS sent_bytes
     FROM windows AS w
-    ASOF JOIN of_run AS s ON s.run_id = w.run_id AND s.start_ns <= w.window_start_ns
-    WHERE window_start_ns < end_ns
+    JOIN edge_cells AS e USING (run_number, pair, cell)
+    JOIN step_cells AS s USING (run_number, step, cell)
+    WHERE window_start_ns >= start_ns AND window_start_ns < end_ns
 ), bursts_of_run AS (
     SELECT run_id, step, pair, min(window_start_ns) FILTER (sent_bytes > edge_share * all_bytes) AS start_ns,
            min(sent_ns) FILTER (sent_bytes >= (1 - edge_share) * all_bytes) AS end_ns
     FROM sent
-    CROSS JOIN thresholds
+    JOIN (SELECT DISTINCT run_id, run_number FROM training_flows) USING (run_number)
     GROUP BY run_id, step, pair
 ), counted AS (
     SELECT run_id, pair, max(steps_after) + 1 AS steps, any_value(confidence) AS confidence, median(payload_bytes) AS step_bytes
@@ -151,5 +181,5 @@ SELECT run_id, found_by, step::BIGINT AS step, src_ip, dst_ip, window_ns, start_
 FROM bursts
 JOIN pairs USING (run_id, pair)
 JOIN (SELECT run_id, count(*) AS all_pairs FROM pairs GROUP BY run_id) USING (run_id)
-JOIN (SELECT run_id, max(window_ns) AS window_ns FROM flow_windows GROUP BY run_id) USING (run_id)
+JOIN lengths USING (run_id)
 ORDER BY run_id, found_by, step, src_ip, dst_ip
