@@ -11,7 +11,9 @@ import numpy as np
 from ddnn_traces.collectives import shapes
 from ddnn_traces.collectives.jobs import Steps
 from ddnn_traces.collectives.phases import EQUAL, Parts, Pattern, Phase, Spans, measured, merge, pause
-from ddnn_traces.collectives.streams import Stream
+from ddnn_traces.collectives.streams import Stream, groups
+
+Edge = tuple[Stream, ...]  # the flows of one transfer
 
 _NEAR_PHASES = 5  # so far a fragment of a phase is looked for
 
@@ -20,7 +22,7 @@ def divided(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) ->
     """Phases in their order; one in which hosts do not pause behind a ring that is a phase elsewhere, as this ring and
     the groups of hosts that exchange the rest."""
     whole = [phase for phase in found if _is_complete(phase)]
-    rings = {frozenset(one.spans): one for one in whole if len(one.hosts) > 2 and shapes.is_ring(one.streams)}
+    rings = {frozenset(one.spans): one for one in whole if shapes.is_ring(one.streams)}
     result: list[Phase] = []
     for phase in found:
         if phase in whole:
@@ -35,12 +37,29 @@ def divided(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) ->
         ]
         taken = {edge for edges in own for edge in edges}
         rest = shapes.components([edge for edge in phase.edges if edge not in taken])
+        rest = [group for edges in rest for group in _pairs_and_sends({edge: sizes[edge] for edge in edges})]
         result += of_edges([*own, *rest], phase, steps, parts) if own else [phase]
     return sorted(result, key=lambda phase: phase.order)
 
 
+def _pairs_and_sends(sizes: dict[Edge, float]) -> list[list[Edge]]:
+    """Edges; those of pairs that exchange other bytes than they send to others, as these pairs and the sends."""
+    parts = by_volume(sizes)
+    is_pair = [shapes.is_ring([edge[0] for edge in part]) for part in parts]
+    alone = all(pair or len(part) == 1 for pair, part in zip(is_pair, parts, strict=True))
+    return parts if any(is_pair) and alone else [[*sizes]]
+
+
+def by_volume(sizes: dict[Edge, float]) -> list[list[Edge]]:
+    """Edges with equal bytes by the hosts that they connect."""
+    ordered = np.sort([*sizes.values()])
+    classes = [set(ordered[same].tolist()) for same in groups(np.log(ordered), EQUAL)]
+    equal = [[edge for edge, size in sizes.items() if size in some] for some in classes]
+    return [group for edges in equal for group in shapes.components(edges)]
+
+
 def of_edges(
-    groups_of_edges: Sequence[Sequence[tuple[Stream, ...]]], phase: Phase, steps: Steps, parts: dict[Stream, Parts]
+    groups_of_edges: Sequence[Sequence[Edge]], phase: Phase, steps: Steps, parts: dict[Stream, Parts]
 ) -> Iterator[Phase]:
     """The parts of a phase that have these edges."""
     for edges in groups_of_edges:

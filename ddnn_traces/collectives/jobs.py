@@ -84,7 +84,7 @@ def _with_others(jobs: list[Job], possible: dict[Stream, list[Period]]) -> list[
     These send as much in each step, though they recur less often; or a longer step is nearly the best of all: then the
     job's was a part of it, as of a step whose layers are equal.
     """
-    closed = [job for job in jobs if is_closed(job) and step_silences(job)]
+    closed = _with_longer_steps([job for job in jobs if is_closed(job) and step_silences(job)], possible)
     left = set(possible).difference(*closed)
     whole: list[Job] = []
     for job in closed:
@@ -100,6 +100,19 @@ def _with_others(jobs: list[Job], possible: dict[Stream, list[Period]]) -> list[
         left -= set(job)
     rest = ({stream: job[stream] for stream in job if stream in left} for job in jobs)
     return [*whole, *filter(None, rest)]
+
+
+def _with_longer_steps(jobs: list[Job], possible: dict[Stream, list[Period]]) -> list[Job]:
+    """The jobs; two on the same hosts are one where all their flows recur best with one step, a part of which the job
+    with the shorter time has taken for it: layers are equal, and some flows are in one collective of the step only."""
+    for one, other in itertools.combinations(jobs, 2):
+        times = (float(np.median([period.time for period in job.values()])) for job in (one, other))
+        if hosts_of(one) == hosts_of(other) and not _near(*times):
+            whole = _with_best_periods({stream: possible[stream] for stream in [*one, *other]})
+            if whole:
+                rest = [job for job in jobs if job is not one and job is not other]
+                return _with_longer_steps([whole, *rest], possible)
+    return jobs
 
 
 def _completed(jobs: list[Job], streams: Sequence[Stream]) -> list[Job]:

@@ -15,11 +15,11 @@ from functools import partial
 import numpy as np
 
 from ddnn_traces.collectives import shapes
-from ddnn_traces.collectives.completion import completed, divided, of_edges
+from ddnn_traces.collectives.completion import by_volume, completed, divided, of_edges
 from ddnn_traces.collectives.jobs import Steps
 from ddnn_traces.collectives.phases import EQUAL, Parts, Phase, measured, part_in, pause
 from ddnn_traces.collectives.sharded import roles_of
-from ddnn_traces.collectives.streams import Array, Stream, by_hosts, groups, header_bytes, hosts_of, without_control
+from ddnn_traces.collectives.streams import Array, Stream, by_hosts, header_bytes, hosts_of, without_control
 from ddnn_traces.text import counted
 
 _SOME_ROUNDS = 4  # so many messages are no single round between two pauses
@@ -56,7 +56,8 @@ def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]
     header = 2 * header_bytes(steps.first)  # of a message, and of the answer to it on the flow's other use
     of_rings: dict[frozenset[str], list[Phase]] = defaultdict(list)
     result: list[Collective] = []
-    for phase in _apart(completed(divided(found, steps, parts), steps, parts), steps, parts):
+    whole = [*_apart(completed(divided(found, steps, parts), steps, parts), steps, parts)]
+    for phase in whole:
         streams = phase.streams
         if shapes.is_ring(streams):
             of_rings[phase.hosts].append(phase)
@@ -66,11 +67,11 @@ def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]
             result += _at_once(phase, steps, parts) or _sends(phase, steps, parts)
     for phases in of_rings.values():
         result += _of_ring(phases, header)
-    if (whole := _whole_step(result, steps, header)) is not None:
-        return [whole]
+    if (one := _whole_step(result, steps, header)) is not None:
+        return [one]
     if several := _whole_of_several(result, steps, parts):
         return several
-    result = _without_pairs(result, steps, parts)
+    result = _without_pairs(_without_exchanges(result, whole, steps, parts), steps, parts)
     return sorted(_divided_sends(result), key=lambda collective: collective.phases[0].order)
 
 
@@ -95,22 +96,12 @@ def _whole_of_several(found: Sequence[Collective], steps: Steps, parts: dict[Str
 def _apart(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> Iterator[Phase]:
     """Phases; one of several rings with different volumes, of which one has more than two hosts, as these."""
     for phase in found:
-        classes = [
-            [edge for edge, volume in zip(phase.edges, phase.volumes, strict=True) if volume in same]
-            for same in _volume_classes(phase.volumes)
-        ]
-        groups_of_edges = [group for edges in classes for group in shapes.components(edges)] if len(classes) > 1 else []
+        groups_of_edges = by_volume(dict(zip(phase.edges, phase.volumes, strict=True)))
         rings = [[edge[0] for edge in group] for group in groups_of_edges]
-        if any(len(ring) > 2 for ring in rings) and all(shapes.is_ring(ring) for ring in rings):
+        if len(rings) > 1 and any(len(ring) > 2 for ring in rings) and all(shapes.is_ring(ring) for ring in rings):
             yield from of_edges(groups_of_edges, phase, steps, parts)
         else:
             yield phase
-
-
-def _volume_classes(volumes: Sequence[float]) -> list[set[float]]:
-    """Equal volumes together."""
-    ordered = np.sort(volumes)
-    return [set(ordered[same].tolist()) for same in groups(np.log(ordered), EQUAL)]
 
 
 def _times(phase: Phase, steps: Steps, parts: dict[Stream, Parts]) -> dict[Stream, float]:
@@ -161,7 +152,7 @@ def _of_ring(phases: Sequence[Phase], header: float) -> list[Collective]:
             continue
         lengths_of_run = [4 * (size - 1), 2 * (size - 1), size - 1]
         groups = _grouped(run, lengths_of_run) or [run]
-        if size > 2 and _are_two(groups, size):
+        if _are_two(groups, size):
             groups = _grouped(run, lengths_of_run[1:]) or groups
         for group in groups:
             rounds = sum(piece.messages for piece in group)
@@ -459,6 +450,28 @@ def _without_pairs(found: list[Collective], steps: Steps, parts: dict[Stream, Pa
         return found
     phases = dict.fromkeys(phase for one in pairs for phase in one.phases)
     return [*sends, *(one for phase in phases for one in _sends(phase, steps, parts))]
+
+
+def _without_exchanges(
+    found: list[Collective], phases: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]
+) -> list[Collective]:
+    """Two hosts that send the same bytes to each other, and elsewhere in the step one way at a time, exchange these
+    sends: stages of a pipeline send activations on while gradients come back."""
+    one_way: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    for phase in phases:
+        volumes = dict(zip((stream.hosts for stream in phase.streams), phase.volumes, strict=True))
+        for hosts, volume in volumes.items():
+            if hosts[::-1] not in volumes:
+                one_way[hosts].append(volume)
+    result = []
+    for one in found:
+        both = [one_way.get(hosts, []) for hosts in (one.hosts, one.hosts[::-1]) if len(hosts) == 2]
+        sent = one.phases[0].bytes
+        if both and one.kind != "send" and all(any(abs(size / sent - 1) <= EQUAL for size in way) for way in both):
+            result += [send for phase in one.phases for send in _sends(phase, steps, parts)]
+        else:
+            result.append(one)
+    return result
 
 
 def _divided_sends(found: Sequence[Collective]) -> list[Collective]:
