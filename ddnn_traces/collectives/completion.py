@@ -37,25 +37,22 @@ def divided(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) ->
         ]
         taken = {edge for edges in own for edge in edges}
         rest = shapes.components([edge for edge in phase.edges if edge not in taken])
-        rest = [group for edges in rest for group in _pairs_and_sends({edge: sizes[edge] for edge in edges})]
+        rest = [group for edges in rest for group in rings_and_sends({edge: sizes[edge] for edge in edges}, 2)]
         result += of_edges([*own, *rest], phase, steps, parts) if own else [phase]
     return sorted(result, key=lambda phase: phase.order)
 
 
-def _pairs_and_sends(sizes: dict[Edge, float]) -> list[list[Edge]]:
-    """Edges; those of pairs that exchange other bytes than they send to others, as these pairs and the sends."""
-    parts = by_volume(sizes)
-    is_pair = [shapes.is_ring([edge[0] for edge in part]) for part in parts]
-    alone = all(pair or len(part) == 1 for pair, part in zip(is_pair, parts, strict=True))
-    return parts if any(is_pair) and alone else [[*sizes]]
-
-
-def by_volume(sizes: dict[Edge, float]) -> list[list[Edge]]:
-    """Edges with equal bytes by the hosts that they connect."""
+def rings_and_sends(sizes: dict[Edge, float], least: int) -> list[list[Edge]]:
+    """Edges by the rings, of which one has at least so many hosts, and the sends that they are by their bytes; else all
+    together."""
     ordered = np.sort([*sizes.values()])
     classes = [set(ordered[same].tolist()) for same in groups(np.log(ordered), EQUAL)]
     equal = [[edge for edge, size in sizes.items() if size in some] for some in classes]
-    return [group for edges in equal for group in shapes.components(edges)]
+    parts = [group for edges in equal for group in shapes.components(edges)]
+    rings = [part for part in parts if shapes.is_ring([edge[0] for edge in part])]
+    if any(len(ring) >= least for ring in rings) and all(part in rings or len(part) == 1 for part in parts):
+        return parts
+    return [[*sizes]]
 
 
 def of_edges(

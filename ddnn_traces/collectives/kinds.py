@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from ddnn_traces.collectives import shapes
-from ddnn_traces.collectives.completion import by_volume, completed, divided, of_edges
+from ddnn_traces.collectives.completion import completed, divided, of_edges, rings_and_sends
 from ddnn_traces.collectives.jobs import Steps
 from ddnn_traces.collectives.phases import EQUAL, Parts, Phase, measured, part_in, pause
 from ddnn_traces.collectives.sharded import roles_of
@@ -94,14 +94,10 @@ def _whole_of_several(found: Sequence[Collective], steps: Steps, parts: dict[Str
 
 
 def _apart(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> Iterator[Phase]:
-    """Phases; one of several rings with different volumes, of which one has more than two hosts, as these."""
+    """Phases; one of rings, of which one has more than two hosts, and sends, with different volumes, as these."""
     for phase in found:
-        groups_of_edges = by_volume(dict(zip(phase.edges, phase.volumes, strict=True)))
-        rings = [[edge[0] for edge in group] for group in groups_of_edges]
-        if len(rings) > 1 and any(len(ring) > 2 for ring in rings) and all(shapes.is_ring(ring) for ring in rings):
-            yield from of_edges(groups_of_edges, phase, steps, parts)
-        else:
-            yield phase
+        apart = rings_and_sends(dict(zip(phase.edges, phase.volumes, strict=True)), 3)
+        yield from of_edges(apart, phase, steps, parts) if len(apart) > 1 else [phase]
 
 
 def _times(phase: Phase, steps: Steps, parts: dict[Stream, Parts]) -> dict[Stream, float]:
