@@ -20,25 +20,32 @@ _NEAR_PHASES = 5  # so far a fragment of a phase is looked for
 
 def divided(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> list[Phase]:
     """Phases in their order; one in which hosts do not pause behind a ring that is a phase elsewhere, as this ring and
-    the groups of hosts that exchange the rest."""
+    the groups of hosts that exchange the rest. Beside much larger transfers, that ring may look like control messages.
+    """
     whole = [phase for phase in found if _is_complete(phase)]
     rings = {frozenset(one.spans): one for one in whole if shapes.is_ring(one.streams)}
     result: list[Phase] = []
     for phase in found:
-        if phase in whole:
-            result.append(phase)
-            continue
-        sizes = dict(zip(phase.edges, phase.volumes, strict=True))
+        everything = replace(phase, spans={**phase.little, **phase.spans}, little={})
+        sizes = dict(zip(everything.edges, everything.volumes, strict=True))
+        able = phase.little if phase in whole else everything.spans
         own = [
             ring.edges
             for ring in rings.values()
-            if ring.spans.keys() < phase.spans.keys()
+            if ring.spans.keys() <= able.keys()
+            and ring.spans.keys() != phase.spans.keys()
             and all(abs(sizes.get(edge, 0.0) - ring.bytes) <= EQUAL * ring.bytes for edge in ring.edges)
         ]
-        taken = {edge for edges in own for edge in edges}
-        rest = shapes.components([edge for edge in phase.edges if edge not in taken])
-        rest = [group for edges in rest for group in rings_and_sends({edge: sizes[edge] for edge in edges}, 2)]
-        result += of_edges([*own, *rest], phase, steps, parts) if own else [phase]
+        taken = {stream for edges in own for edge in edges for stream in edge}
+        left = replace(phase, little={s: span for s, span in phase.little.items() if s not in taken})
+        if not taken:
+            result.append(phase)
+        elif phase in whole:
+            result += [left, *of_edges(own, everything, steps, parts)]
+        else:
+            rest = shapes.components([edge for edge in phase.edges if taken.isdisjoint(edge)])
+            rest = [group for edges in rest for group in rings_and_sends({edge: sizes[edge] for edge in edges}, 2)]
+            result += [*of_edges(own, everything, steps, parts), *of_edges(rest, left, steps, parts)]
     return sorted(result, key=lambda phase: phase.order)
 
 
