@@ -22,7 +22,7 @@ def divided(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) ->
     """Phases in their order; one in which hosts do not pause behind a ring that is a phase elsewhere, as this ring and
     the groups of hosts that exchange the rest. Beside much larger transfers, that ring may look like control messages.
     """
-    whole = [phase for phase in found if _is_complete(phase)]
+    whole = [phase for phase in apart(found, steps, parts) if _is_complete(phase)]
     rings = {frozenset(one.spans): one for one in whole if shapes.is_ring(one.streams)}
     result: list[Phase] = []
     for phase in found:
@@ -41,15 +41,22 @@ def divided(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) ->
         if not taken:
             result.append(phase)
         elif phase in whole:
-            result += [left, *of_edges(own, everything, steps, parts)]
+            result += [left, *_of_edges(own, everything, steps, parts)]
         else:
             rest = shapes.components([edge for edge in phase.edges if taken.isdisjoint(edge)])
-            rest = [group for edges in rest for group in rings_and_sends({edge: sizes[edge] for edge in edges}, 2)]
-            result += [*of_edges(own, everything, steps, parts), *of_edges(rest, left, steps, parts)]
+            rest = [group for edges in rest for group in _rings_and_sends({edge: sizes[edge] for edge in edges}, 2)]
+            result += [*_of_edges(own, everything, steps, parts), *_of_edges(rest, left, steps, parts)]
     return sorted(result, key=lambda phase: phase.order)
 
 
-def rings_and_sends(sizes: dict[Edge, float], least: int) -> list[list[Edge]]:
+def apart(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> Iterator[Phase]:
+    """Phases; one of rings, of which one has more than two hosts, and sends, with different volumes, as these."""
+    for phase in found:
+        several = _rings_and_sends(dict(zip(phase.edges, phase.volumes, strict=True)), 3)
+        yield from _of_edges(several, phase, steps, parts) if len(several) > 1 else [phase]
+
+
+def _rings_and_sends(sizes: dict[Edge, float], least: int) -> list[list[Edge]]:
     """Edges by the rings, of which one has at least so many hosts, and the sends that they are by their bytes; else all
     together."""
     ordered = np.sort([*sizes.values()])
@@ -62,7 +69,7 @@ def rings_and_sends(sizes: dict[Edge, float], least: int) -> list[list[Edge]]:
     return [[*sizes]]
 
 
-def of_edges(
+def _of_edges(
     groups_of_edges: Sequence[Sequence[Edge]], phase: Phase, steps: Steps, parts: dict[Stream, Parts]
 ) -> Iterator[Phase]:
     """The parts of a phase that have these edges."""

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from ddnn_traces.collectives import shapes
-from ddnn_traces.collectives.completion import completed, divided, of_edges, rings_and_sends
+from ddnn_traces.collectives.completion import apart, completed, divided
 from ddnn_traces.collectives.jobs import Steps
 from ddnn_traces.collectives.phases import EQUAL, Parts, Phase, measured, part_in, pause
 from ddnn_traces.collectives.sharded import roles_of
@@ -56,7 +56,7 @@ def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]
     header = 2 * header_bytes(steps.first)  # of a message, and of the answer to it on the flow's other use
     of_rings: dict[frozenset[str], list[Phase]] = defaultdict(list)
     result: list[Collective] = []
-    whole = [*_apart(completed(divided(found, steps, parts), steps, parts), steps, parts)]
+    whole = [*apart(completed(divided(found, steps, parts), steps, parts), steps, parts)]
     for phase in whole:
         streams = phase.streams
         if shapes.is_ring(streams):
@@ -91,13 +91,6 @@ def _whole_of_several(found: Sequence[Collective], steps: Steps, parts: dict[Str
         return []
     whole = measured({stream: (0.0, steps.size[stream]) for stream in without_control(steps.size)}, steps, parts)
     return _at_once(whole, steps, parts) if whole and whole.hosts == hosts_of(steps.size) else []
-
-
-def _apart(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> Iterator[Phase]:
-    """Phases; one of rings, of which one has more than two hosts, and sends, with different volumes, as these."""
-    for phase in found:
-        apart = rings_and_sends(dict(zip(phase.edges, phase.volumes, strict=True)), 3)
-        yield from of_edges(apart, phase, steps, parts) if len(apart) > 1 else [phase]
 
 
 def _times(phase: Phase, steps: Steps, parts: dict[Stream, Parts]) -> dict[Stream, float]:
