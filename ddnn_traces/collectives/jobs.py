@@ -14,6 +14,7 @@ from ddnn_traces.collectives.streams import MS, SMALL, Array, Stream, distance, 
 
 _SAME_TIME = 1.35  # factor between the step times of two flows: medians of loaded hosts
 _ALMOST_BEST = 0.97  # of a flow's best score: rounds of its step have 0.88 to 0.96 of it, or as much in some flows only
+_ALWAYS = 0.95  # score of a step of two hosts
 _FEW_VOTES = 0.2  # of the flows that take a part of a step for the whole
 _MOST_JITTER = 0.15  # of a step, between the steps of two flows of one job: 0.01 to 0.1, of two jobs 0.28 and more
 _MANY_FLOWS, _LITTLE_JITTER = 200, 0.05
@@ -103,11 +104,12 @@ def _with_others(jobs: list[Job], possible: dict[Stream, list[Period]]) -> list[
 
 
 def _with_longer_steps(jobs: list[Job], possible: dict[Stream, list[Period]]) -> list[Job]:
-    """The jobs; two on the same hosts are one where all their flows recur best with one step, a part of which the job
-    with the shorter time has taken for it: layers are equal, and some flows are in one collective of the step only."""
+    """The jobs; two, of which one has all hosts of the other, are one where all their flows recur best with one step, a
+    part of which the job with the shorter time has taken for it: layers are equal, and some flows are in one collective
+    of the step only."""
     for one, other in itertools.combinations(jobs, 2):
         times = (float(np.median([period.time for period in job.values()])) for job in (one, other))
-        if hosts_of(one) == hosts_of(other) and not _near(*times):
+        if hosts_of(one) | hosts_of(other) in (hosts_of(one), hosts_of(other)) and not _near(*times):
             whole = _with_best_periods({stream: possible[stream] for stream in [*one, *other]})
             if whole:
                 rest = [job for job in jobs if job is not one and job is not other]
@@ -130,11 +132,10 @@ def _completed(jobs: list[Job], streams: Sequence[Stream]) -> list[Job]:
 def _with_best_periods(possible: dict[Stream, list[Period]]) -> Job | None:
     """All flows, with the shortest step time at which each has nearly its best score, in phase and closed; else None.
 
-    Equal rounds of a ring recur nearly as well as its steps: then no time of its own is clear in any flow. Two hosts
-    have no ring, and what they lost and sent again recurs as well.
+    Equal rounds of a ring recur nearly as well as its steps: then no time of its own is clear in any flow. What two
+    hosts lost and sent again recurs as well as their steps, but not nearly always.
     """
-    if len(hosts_of(possible)) < 3:
-        return None
+    two = len(hosts_of(possible)) == 2
     best = {
         stream: [p for p in found if p.score >= _ALMOST_BEST * max(other.score for other in found)]
         for stream, found in possible.items()
@@ -143,7 +144,8 @@ def _with_best_periods(possible: dict[Stream, list[Period]]) -> Job | None:
         near = {stream: [p for p in found if _near(p.time, time)] for stream, found in best.items()}
         if all(near.values()):
             job = {stream: max(found, key=lambda p: p.score) for stream, found in near.items()}
-            if is_closed(job) and len(_in_phase(job)) == 1:
+            sure = not two or min(period.score for period in job.values()) >= _ALWAYS
+            if sure and is_closed(job) and len(_in_phase(job)) == 1:
                 return job
     return None
 
@@ -348,7 +350,7 @@ def _step_places(job: Job, places: Array, lengths: Array, starts: Array) -> list
     step = sum(period.size for period in job.values())
     longest, steps = 0.0, 0
     recurring: list[tuple[Array, Array]] = []
-    sizes = cache(lambda: {stream: [period.size for period in periods(stream)] for stream in job})
+    possible = cache(lambda: {stream: periods(stream) for stream in job})
     for parts in range(1, _MOST_PARTS + 1) if len(places) else ():
         slack = max(min(400.0 * len(job), 0.05 * step / parts), 0.002 * step / parts)
         found = chain_of(places, lengths, step / parts, slack, even=False)
@@ -357,7 +359,7 @@ def _step_places(job: Job, places: Array, lengths: Array, starts: Array) -> list
         short = float(np.quantile(lengths[found[0]], 0.2))
         if parts == 1:
             longest, steps = float(np.median(lengths[found[0]])), len(found[0])
-        elif short < _ALIKE * longest or len(found[0]) < _PRESENT * parts * steps or not _recurs(job, parts, sizes()):
+        elif short < _ALIKE * longest or len(found[0]) < _PRESENT * parts * steps or not _recurs(job, parts, possible()):
             continue
         if parts == 1 or _constant(job, starts[found[0]]) >= _CONSTANT:
             recurring = [found, *_recurring(places, lengths, found, step / parts, slack)]
@@ -415,10 +417,15 @@ def _starters(job: Job, start: Array, idle: Array) -> int:
     return sum(float(np.mean(sends[host] < receives.get(host, np.inf))) >= _SOME_STEPS for host in sends)
 
 
-def _recurs(job: Job, parts: int, sizes: dict[Stream, list[float]]) -> bool:
-    """Whether most flows have this part of their step as a period of their own. sizes: of all periods of each flow."""
+def _recurs(job: Job, parts: int, possible: dict[Stream, list[Period]]) -> bool:
+    """Whether most flows have this part of their step as a period of their own, with nearly the score of the step if
+    that is sure: micro-batches recur in most of a step."""
     found = [
-        any(abs(parts * size / period.size - 1) < _SAME_SIZE for size in sizes[stream])
+        any(
+            abs(parts * part.size / period.size - 1) < _SAME_SIZE
+            and (part.score >= _ALMOST_BEST * period.score or period.score < _SURE)
+            for part in possible[stream]
+        )
         for stream, period in job.items()
     ]
     return float(np.mean(found)) >= _CONSTANT

@@ -136,7 +136,12 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Any:
         {"name": "rings", "channels": 3}, {"name": "double_tree"}, {"name": "three_d", "group_size": 2},
     ]  # fmt: skip
     chosen = [{"run_id": pattern["name"], "pattern": pattern} for pattern in patterns]
-    chosen.append({"run_id": "moe_16", "pattern": {"name": "moe", "group_size": 8}, "workers": 16})
+    chosen += [
+        {"run_id": "moe_16", "pattern": {"name": "moe", "group_size": 8}, "workers": 16},
+        {"run_id": "pipeline_2", "pattern": {"name": "pipeline"}, "workers": 2},
+        {"run_id": "tensor_pairs", "pattern": {"name": "tensor_data", "group_size": 2}},
+        {"run_id": "three_d_16", "pattern": {"name": "three_d", "stages": 4}, "workers": 16},
+    ]
     found = [
         simulated(
             **values, iterations=8, compute_ms=90, compute_jitter=0.02, update_ms=5, rescale=False,
@@ -169,7 +174,8 @@ def test_data_checks_pass(dataset: ddnn_traces.Dataset) -> None:
 
 
 def test_the_collectives_are_inferred_as_simulated(dataset: ddnn_traces.Dataset) -> None:
-    """Stages of three_d that send to each other at once do not reduce. Most flows of moe_16 recur within its step."""
+    """Stages of three_d that send to each other at once do not reduce. Most flows of moe_16 recur within its step, and
+    micro-batches in most of pipeline_2's. Tensor pairs reduce right before much larger gradients."""
     rows = dataset.query("collective_score")
     assert rows["logged_calls"].to_list() == rows["inferred_calls"].to_list()
     assert rows["bytes_ratio"].to_list() == pytest.approx([1] * rows.height, rel=0.03)
