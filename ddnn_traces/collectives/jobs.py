@@ -350,7 +350,7 @@ def _step_places(job: Job, places: Array, lengths: Array, starts: Array) -> list
     step = sum(period.size for period in job.values())
     longest, steps = 0.0, 0
     recurring: list[tuple[Array, Array]] = []
-    possible = cache(lambda: {stream: periods(stream) for stream in job})
+    own = cache(lambda: {stream: periods(stream) for stream in job})
     for parts in range(1, _MOST_PARTS + 1) if len(places) else ():
         slack = max(min(400.0 * len(job), 0.05 * step / parts), 0.002 * step / parts)
         found = chain_of(places, lengths, step / parts, slack, even=False)
@@ -359,7 +359,7 @@ def _step_places(job: Job, places: Array, lengths: Array, starts: Array) -> list
         short = float(np.quantile(lengths[found[0]], 0.2))
         if parts == 1:
             longest, steps = float(np.median(lengths[found[0]])), len(found[0])
-        elif short < _ALIKE * longest or len(found[0]) < _PRESENT * parts * steps or not _recurs(job, parts, possible()):
+        elif short < _ALIKE * longest or len(found[0]) < _PRESENT * parts * steps or not _recurs(job, parts, own()):
             continue
         if parts == 1 or _constant(job, starts[found[0]]) >= _CONSTANT:
             recurring = [found, *_recurring(places, lengths, found, step / parts, slack)]
