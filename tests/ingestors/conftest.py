@@ -1,4 +1,4 @@
-"""Run folders; assertions of helper modules show what differs, as those in tests do."""
+"""Run folders."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 from small_runs import A, B, C, ring, sent_by, write_captures
-
-pytest.register_assert_rewrite("readings", "engines")
 
 
 @pytest.fixture
