@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import polars as pl
@@ -90,6 +91,12 @@ def other_framework(conditions: Dataset) -> str:
     return (
         f"By {', '.join(names)}, where the paper has TensorFlow: no statement on TensorFlow, until such runs are there."
     )
+
+
+@cache
+def asked(dataset: Dataset, query: str) -> pl.DataFrame:
+    """The result of a query, which several measures take."""
+    return dataset.query(query)
 
 
 # --- numbers
@@ -191,7 +198,7 @@ def correlation(x: pl.Series, y: pl.Series) -> Interval:
 
 def volumes(dataset: Dataset) -> pl.DataFrame:
     """Bytes on the cable in a step, of the lossless runs of four workers with a topology."""
-    frame = dataset.query("run_step_volume").filter(pl.col("loss_pct") == 0, pl.col("topology").is_not_null())
+    frame = asked(dataset, "run_step_volume").filter(pl.col("loss_pct") == 0, pl.col("topology").is_not_null())
     return frame.join(dataset.sql("SELECT run_id, congestion_control FROM runs"), on="run_id").filter(
         pl.col("congestion_control") != "cubic"
     )
@@ -208,7 +215,7 @@ def response(
     blocks: Blocks, condition: str, value: float, model: str, workers: int = 1, batch: int = 32, control: str = "bbr"
 ) -> Interval:
     """Samples a second at a value of a condition, over those at its best (query condition_response)."""
-    frame = blocks["conditions"].query("condition_response")
+    frame = asked(blocks["conditions"], "condition_response")
     row = frame.filter(
         condition=condition, value=value, model=model, workers=workers, batch_size=batch, congestion_control=control
     ).row(0, named=True)
@@ -217,7 +224,7 @@ def response(
 
 def base(blocks: Blocks, model: str, workers: int, batch: int) -> dict[str, float]:
     """The cell of 1 ms, 1000 Mbit/s, no loss, of query sweep_cells."""
-    cells = blocks["conditions"].query("sweep_cells").filter(delay_ms=1, bandwidth_mbit=1000, loss_pct=0)
+    cells = asked(blocks["conditions"], "sweep_cells").filter(delay_ms=1, bandwidth_mbit=1000, loss_pct=0)
     return cells.filter(model=model, workers=workers, batch_size=batch, congestion_control="bbr").row(0, named=True)
 
 
@@ -248,9 +255,9 @@ def model_and_volume(blocks: Blocks) -> Found:
     "that of the all-reduce: 6 MB for four workers, and headers.",
 )
 def slope(blocks: Blocks) -> Found:
-    fit = _equation_1(blocks, "regression")
+    fit = _equation_1(blocks["regression"])
     found = _coefficient(fit, "model_bytes")
-    without = _coefficient(_equation_1(blocks, "synchronous"), "model_bytes")
+    without = _coefficient(_equation_1(blocks["synchronous"]), "model_bytes")
     text = f"R² {fit.r_squared:.3f}, slope {found} of {found.values} runs"
     text += f"; without pair averaging {without} of {without.values}"
     return judged(text, (found, about(5.7)), (without, about(5.7)))
@@ -286,7 +293,7 @@ def not_significant(blocks: Blocks) -> Found:
 
 def _effects(blocks: Blocks, term: str) -> tuple[list[Interval], tuple[float, float], str]:
     """Coefficients of a term of equation (1) in the synchronous runs, the range of no effect, and p in both blocks."""
-    fits = [_equation_1(blocks, block) for block in ("synchronous", "regression")]
+    fits = [_equation_1(blocks[block]) for block in ("synchronous", "regression")]
     mean = float(volumes(blocks["synchronous"])["step_bytes"].mean())  # type: ignore[arg-type]
     effects = [
         Interval(one.estimate, one.ci_low, one.ci_high, fits[0].runs, "runs")
@@ -303,8 +310,9 @@ def _effects(blocks: Blocks, term: str) -> tuple[list[Interval], tuple[float, fl
     return effects, (-MARGIN * mean, MARGIN * mean), text
 
 
-def _equation_1(blocks: Blocks, block: str) -> Regression:
-    return ddnn_traces.regress(blocks[block], preset="paper")
+@cache
+def _equation_1(dataset: Dataset) -> Regression:
+    return ddnn_traces.regress(dataset, preset="paper")
 
 
 def _coefficient(fit: Regression, name: str) -> Interval:
@@ -490,7 +498,7 @@ def ring_order(blocks: Blocks) -> Found:
     "paper has sixteen workers, four GPUs on each of four servers.",
 )
 def flow_size(blocks: Blocks) -> Found:
-    frame = blocks["models"].query("iteration_flow_size")
+    frame = asked(blocks["models"], "iteration_flow_size")
     found = ratio(frame["payload_ratio"].to_list())
     by_law = (frame["payload_ratio"] / frame["ring_ratio"]).to_list()
     papers = 2 * (FARHATS_WORKERS - 1) / FARHATS_WORKERS
@@ -503,7 +511,7 @@ def flow_size(blocks: Blocks) -> Found:
 
 @finding("farhat 3", "The size of flows is linear in the model's.")
 def linear(blocks: Blocks) -> Found:
-    frame = blocks["models"].query("iteration_flow_size")
+    frame = asked(blocks["models"], "iteration_flow_size")
     found = correlation(frame["model_size_bytes"], frame["mean_payload_bytes"])
     return judged(f"r = {found} of {found.values} models", (found, (0.95, 1)))
 
@@ -557,9 +565,8 @@ def ten_ms(blocks: Blocks) -> Found:
     "Our limit was two minutes; the model is small (4.8 MB).",
 )
 def hundred_ms(blocks: Blocks) -> Found:
-    frame = (
-        blocks["conditions"].query("sweep_cells").filter(delay_ms=100, model="resnet_like", batch_size=32, workers=1)
-    )
+    cells = asked(blocks["conditions"], "sweep_cells")
+    frame = cells.filter(delay_ms=100, model="resnet_like", batch_size=32, workers=1)
     row = frame.row(0, named=True)
     found = response(blocks, "delay_ms", 100, "resnet_like")
     return Found(
@@ -641,7 +648,7 @@ def one_percent(blocks: Blocks) -> Found:
 )
 def ten_percent(blocks: Blocks) -> Found:
     dataset = blocks["conditions"]
-    cells = dataset.query("condition_response").filter(condition="loss_pct", value=10, workers=3)
+    cells = asked(dataset, "condition_response").filter(condition="loss_pct", value=10, workers=3)
     found = dict(cells.filter(congestion_control="cubic").sort("model")["model", "of_best"].rows())
     lossy = dataset.sql(
         "SELECT run_id, model FROM runs WHERE loss_pct = 10 AND workers = 3 AND congestion_control = 'cubic'"

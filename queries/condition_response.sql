@@ -28,17 +28,19 @@
 -- much another run of the same setting would differ. The interval of the ratio: Student's t on the logarithm, whose variance
 -- is the sum of the squared relative standard errors of the two mean step times (delta method), with the degrees of freedom
 -- of the cell that has fewer runs.
-WITH best AS (
+WITH cells AS MATERIALIZED (
+    FROM sweep_cells()
+), best AS (
     SELECT framework_backend, topology, model, batch_size, workers, congestion_control, min(delay_ms) AS delay_ms,
            max(bandwidth_mbit) AS bandwidth_mbit, min(loss_pct) AS loss_pct
-    FROM sweep_cells()
+    FROM cells
     GROUP BY ALL
-), compared AS (
+), compared AS MATERIALIZED (
     SELECT c.*, b.delay_ms AS best_delay_ms, b.bandwidth_mbit AS best_bandwidth_mbit, b.loss_pct AS best_loss_pct,
            c.delay_ms IS NOT DISTINCT FROM b.delay_ms AS at_best_delay,
            c.bandwidth_mbit IS NOT DISTINCT FROM b.bandwidth_mbit AS at_best_bandwidth,
            c.loss_pct IS NOT DISTINCT FROM b.loss_pct AS at_best_loss
-    FROM sweep_cells() AS c
+    FROM cells AS c
     JOIN best AS b ON c.framework_backend IS NOT DISTINCT FROM b.framework_backend
                   AND c.topology IS NOT DISTINCT FROM b.topology AND c.model IS NOT DISTINCT FROM b.model
                   AND c.batch_size IS NOT DISTINCT FROM b.batch_size AND c.workers IS NOT DISTINCT FROM b.workers
