@@ -41,6 +41,7 @@ test-all: $(VENV)/.dev
 # What repeats test-all in more breadth, or can fail without a change of ours (docs/testing.md).
 test-nightly: $(VENV)/.dev $(VENV)/.cluster
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) $(MORE) -m "nightly or (hypothesis and not ($(EXTRA)))" --ignore tests/release
+	$(PYTEST) auto -m nightly tests/release
 	$(MAKE) fuzz
 
 # What the extras publish, explore, ns3 and cluster are needed for (the last on a Dask cluster and Ceph's S3 server); the
@@ -52,7 +53,7 @@ test-extras: $(VENV)/.dev
 	$(MAKE) --no-print-directory --jobs 2 --output-sync=target $(EXTRAS)
 
 extras-release: $(VENV)/.publish
-	$(PYTEST) auto tests/release
+	$(PYTEST) auto -m "not nightly" tests/release
 
 extras-page: $(VENV)/.publish $(VENV)/.explore $(VENV)/.mcp
 	$(BIN)/python -m pytest -m page tests/explore tests/export/test_track_events.py

@@ -153,17 +153,8 @@ def make_release(check: bool) -> None:
     check: replace nothing; end the program where a table differs. The other files have the queries and texts of the
     version that made the release.
     """
-    splits = [f"{name}={run}" for name, runs in tomllib.loads(SPLITS.read_text()).items() for run in runs]
     with tempfile.TemporaryDirectory() as folder:
-        with ddnn_traces.ingest(CAPTURES, Path(folder) / "dataset"):
-            pass
-        made, key = Path(folder) / "release", Path(folder) / "key"
-        # nothing is renamed by it, so that it is no secret; the same each time, because the release names it
-        key.write_text(hashlib.sha256(b"data/dataset").hexdigest())
-        ddnn_traces.publish(
-            Path(folder) / "dataset", made, about=ABOUT, splits=splits, profile="open", addresses="kept",
-            times="kept", key=key, claims=CLAIMS,
-        )  # fmt: skip
+        made = released(CAPTURES, Path(folder), claims=CLAIMS)
         differing = differing_files(made, RELEASE)
         print(f"{RELEASE}: {'other files: ' + ', '.join(differing) if differing else 'unchanged'}")
         if check and any(name.endswith(".parquet") for name in differing):
@@ -171,6 +162,22 @@ def make_release(check: bool) -> None:
         if differing and not check:
             shutil.rmtree(RELEASE, ignore_errors=True)
             shutil.copytree(made, RELEASE)
+
+
+def released(captures: Path | list[Path], folder: Path, **options: object) -> Path:
+    """A release of a folder of run folders, or of some of these, made in `folder`. options: more of publish."""
+    ddnn_traces.ingest(captures, folder / "dataset").close()
+    names = {path.name for path in (captures.iterdir() if isinstance(captures, Path) else captures)}
+    held_out = tomllib.loads(SPLITS.read_text())
+    splits = [f"{name}={run}" for name, runs in held_out.items() for run in runs if run in names]
+    made, key = folder / "release", folder / "key"
+    # nothing is renamed by it, so that it is no secret; the same each time, because the release names it
+    key.write_text(hashlib.sha256(b"data/dataset").hexdigest())
+    ddnn_traces.publish(
+        folder / "dataset", made, about=ABOUT, splits=splits, profile="open", addresses="kept", times="kept", key=key,
+        **options,
+    )  # fmt: skip
+    return made
 
 
 def differing_files(one: Path, other: Path) -> list[str]:
