@@ -56,7 +56,7 @@ WITH thresholds AS (
     FROM of_run
     JOIN lengths USING (run_id)
     JOIN (SELECT DISTINCT run_id, run_number FROM training_flows) USING (run_id)
-), windows AS (
+), windows AS NOT MATERIALIZED (
     SELECT run_number, pair, window_start_ns // (20 * window_ns) AS cell, window_start_ns,
            window_start_ns + window_ns AS sent_ns, payload_bytes
     FROM flow_windows
@@ -77,18 +77,26 @@ WITH thresholds AS (
     CROSS JOIN thresholds
     WHERE sent_bytes > edge_share * all_bytes AND sent_bytes - payload_bytes <= edge_share * all_bytes
        OR sent_bytes >= (1 - edge_share) * all_bytes AND sent_bytes - payload_bytes < (1 - edge_share) * all_bytes
+), edge_lists AS (  -- a row a run, so that DuckDB builds its join on this side and not on the windows
+    SELECT run_number, list({'step': step, 'pair': pair, 'cell': cell, 'before_bytes': sent_bytes - payload_bytes,
+                             'all_bytes': all_bytes, 'start_ns': start_ns, 'end_ns': end_ns}) AS edges
+    FROM edge_cells
+    JOIN step_cells USING (run_number, step, cell)
+    GROUP BY run_number
+), listed AS MATERIALIZED (
+    SELECT run_number, unnest(edges, recursive := true)
+    FROM edge_lists
 ), sent AS (
-    SELECT run_number, step, pair, window_start_ns, sent_ns, all_bytes, edge_share,
-           e.sent_bytes - e.payload_bytes
-               + sum(w.payload_bytes) OVER (PARTITION BY run_number, step, pair, cell ORDER BY window_start_ns) AS sent_bytes
-    FROM windows AS w
-    JOIN edge_cells AS e USING (run_number, pair, cell)
-    JOIN step_cells AS s USING (run_number, step, cell)
+    SELECT run_number, step, pair, window_start_ns, sent_ns, all_bytes,
+           before_bytes + sum(payload_bytes) OVER (PARTITION BY run_number, step, pair, cell ORDER BY window_start_ns) AS sent_bytes
+    FROM windows
+    JOIN listed USING (run_number, pair, cell)
     WHERE window_start_ns >= start_ns AND window_start_ns < end_ns
 ), bursts_of_run AS (
     SELECT run_id, step, pair, min(window_start_ns) FILTER (sent_bytes > edge_share * all_bytes) AS start_ns,
            min(sent_ns) FILTER (sent_bytes >= (1 - edge_share) * all_bytes) AS end_ns
     FROM sent
+    CROSS JOIN thresholds
     JOIN (SELECT DISTINCT run_id, run_number FROM training_flows) USING (run_number)
     GROUP BY run_id, step, pair
 ), counted AS (

@@ -191,14 +191,14 @@ def _with_steps(node: Any, names: set[str], steps: list[dict[str, Any]]) -> Any:
     return node
 
 
-def _data_names(node: Any) -> Iterator[str]:
+def _data_names(node: dict[str, Any] | list[Any]) -> Iterator[str]:
     """The names of the data that parts of a specification draw."""
     if isinstance(node, dict):
         if isinstance(data := node.get("data", node), dict) and isinstance(data.get("name"), str):
             yield data["name"]
         node = [value for key, value in node.items() if key != "datasets"]
-    if isinstance(node, list):
-        for value in node:
+    for value in node:
+        if isinstance(value, dict | list):  # most are words and numbers
             yield from _data_names(value)
 
 
