@@ -199,9 +199,15 @@ def report(dataset: str | Path, out: Path, charts: Path | None, runs: tuple[str,
     type=click.Path(path_type=Path, dir_okay=False),
     help="File: .svg, .png, .pdf, .html or .json (Vega-Lite).",
 )
+@infer_steps_option
 def plot(
-    dataset: str | Path, name: str | None, runs: tuple[str, ...], params: tuple[str, ...], out: Path | None
-) -> None:  # fmt: skip
+    dataset: str | Path,
+    name: str | None,
+    runs: tuple[str, ...],
+    params: tuple[str, ...],
+    out: Path | None,
+    infer_steps: bool,
+) -> None:
     """Draw the figure that the report has of a query; without --out as text.
 
     Without QUERY: list the queries that have a figure.
@@ -216,7 +222,7 @@ def plot(
             shown = f" (the figure of {plots.SHOWN_BY[query]})" if query in plots.SHOWN_BY else ""
             click.echo(f"{query:<28}{catalogue.find(query).question}{shown}")
         return
-    with open_dataset(dataset, runs) as opened:
+    with open_dataset(dataset, runs, infer_steps=infer_steps) as opened:
         first, *others = plots.figures(opened, name, key_values(params))
     if out is None:
         _print_chart(first.first_panel)

@@ -12,7 +12,7 @@ from altair.utils.schemapi import debug_mode
 from ddnn_traces.errors import NoDataError, UsageError
 from ddnn_traces.query import catalogue
 from ddnn_traces.report.page import CHAPTERS
-from ddnn_traces.report.section import Figure, Results
+from ddnn_traces.report.section import NO_LOG, Figure, Results
 from ddnn_traces.text import nearest
 
 if TYPE_CHECKING:
@@ -34,6 +34,10 @@ SHOWN_BY = {
     "run_step_time": "condition_response",
     "sweep_cells": "condition_response",
 }
+_INFER_STEPS = (
+    "Or take the steps that the traffic shows, where they are sure: --infer-steps, in Python open(..., "
+    "infer_steps=True)."
+)
 
 
 def figures(dataset: Dataset, name: str, params: dict[str, Any] | None = None) -> list[Figure]:
@@ -54,6 +58,8 @@ def figures(dataset: Dataset, name: str, params: dict[str, Any] | None = None) -
                 found += [figure for figure in section.figures if figure.sources[0].query == name]
                 missing |= {section.missing: None} if section.missing else {}
     if not found:
+        if NO_LOG in missing and not dataset.step_notes:
+            missing |= {_INFER_STEPS: None}
         raise NoDataError(f"{asked}: nothing to draw. {each_once(missing)}".rstrip())
     return found
 

@@ -114,6 +114,15 @@ def test_commands_take_inferred_steps(command: RunCommand, without_logs: Path) -
     assert b"duration of the training" in compared.stdout and b"of the capture" not in compared.stdout
 
 
+def test_plot_takes_inferred_steps(command: RunCommand, tmp_path: Path, without_logs: Path) -> None:
+    figure = ("plot", without_logs, "iteration_duration_cdf", "--run", RING, "--out", "durations.json")
+    refused = command(*figure)
+    assert refused.returncode != 0 and b"Or take the steps that the traffic shows" in refused.stderr
+    done = command(*figure, "--infer-steps")
+    assert done.returncode == 0 and RING in (tmp_path / "durations.json").read_text()
+    assert b"steps are inferred from the traffic" in done.stderr
+
+
 def test_what_compares_logs_with_traffic_takes_no_inferred_steps(command: RunCommand, without_logs: Path) -> None:
     done = command("query", without_logs, "step_inference_score", "--infer-steps")
     assert done.returncode == 2
