@@ -13,11 +13,13 @@
 -- column: step_bytes bytes; tensor_bytes of these, added up: no volume, which is in job_steps
 -- The role is a guess from kinds, number and hosts: parallel training by tensors and by data may send the same. Sends are those of
 -- a pipeline where the job has more hosts, and each of the two sends several of one size a step, as micro-batches are. One a step and
--- back is what a parameter server and its worker send, too.
+-- back is what a parameter server and its worker send, too. A server that sends as much as it gets looks like an all-reduce
+-- over a star: role_reason says so.
 WITH counted AS (
     SELECT run_id, job, communicator, list_sort(string_split(any_value(hosts), ',')) AS members, max(channel) + 1 AS channels,
            list_sort(list_distinct(list(kind))) AS kinds, count(*) AS calls, sum(tensor_bytes)::BIGINT AS step_bytes,
-           calls / channels AS channel_calls, kinds = ['all_reduce'] AS only_reduces
+           calls / channels AS channel_calls, kinds = ['all_reduce'] AS only_reduces,
+           coalesce(bool_or(starts_with(kind_or, 'a parameter server')), false) AS like_server
     FROM collectives
     GROUP BY run_id, job, communicator
 ), each_way AS (
@@ -50,7 +52,8 @@ SELECT run_id, job, communicator, array_to_string(members, ',') AS hosts, channe
                  WHEN 'expert' THEN 'an all-to-all among them'
                  WHEN 'sharded_data' THEN 'shards are gathered and scattered'
                  WHEN 'tensor' THEN format('{} all-reduces a step, smaller ones than those of another group', calls)
-                 ELSE 'no group has fewer and larger collectives a step' END AS role_reason,
+                 ELSE 'no group has fewer and larger collectives a step' || CASE WHEN like_server THEN '; a parameter server sends the same' ELSE '' END
+       END AS role_reason,
        calls, step_bytes
 FROM compared
 LEFT JOIN micro_batches USING (run_id, job, communicator)
