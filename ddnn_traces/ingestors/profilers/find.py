@@ -16,7 +16,7 @@ from typing import Any
 
 from ddnn_traces.errors import LogError
 from ddnn_traces.ingestors.metadata import RunMetadata
-from ddnn_traces.ingestors.profilers import chakra, chrome_trace, flight_recorder, horovod_timeline, inspector
+from ddnn_traces.ingestors.profilers import chrome_trace, flight_recorder, horovod_timeline, inspector
 from ddnn_traces.ingestors.profilers.calls import Recording
 from ddnn_traces.ingestors.profilers.json_items import Reader, documents, items
 from ddnn_traces.ingestors.sources import RunInput
@@ -119,6 +119,8 @@ class _CutError(LogError):
 
 def _of_chakra(path: Path) -> Recording:
     """As _of_json(), of messages of Protocol Buffers."""
+    from ddnn_traces.ingestors.profilers import chakra  # imports protobuf, which no other file needs
+
     recording = Recording(chakra.NAME)
     try:
         chakra.read(path, recording)
