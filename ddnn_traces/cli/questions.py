@@ -292,11 +292,11 @@ def check(dataset: str | Path, runs: tuple[str, ...]) -> None:
         partial = opened.query_arrow("partial_captures", {}).to_pylist()
     for name, rows in found.items():
         lacking = [row for row in unchecked if row["check_name"] == name]
-        say(f"{name}: {_outcome(rows.num_rows, lacking, count)}")
+        click.echo(f"{name}: {_outcome(rows.num_rows, lacking, count)}")
         if rows.num_rows:
             terminal.print_table(rows, name)
     if partial:
-        say(printable(_partial_captures(partial)))
+        click.echo(printable(_partial_captures(partial)))
     if damaged or any(rows.num_rows for rows in found.values()):
         raise click.exceptions.Exit(1)
 
@@ -310,16 +310,16 @@ def _check_files(dataset: str | Path, chosen: Collection[str]) -> list[Damage]:
 
     damaged = checks.damaged_files(dataset)
     if damaged is None:
-        say("stored_files: not checked: only files in a folder of this machine, or of a dataset on a store, are")
+        click.echo("stored_files: not checked: only files in a folder of this machine, or of a dataset on a store, are")
         return []
     damaged = [damage for damage in damaged if not chosen or damage.run_id in (None, *chosen)]
     if damaged:
-        say(f"stored_files: {counted(len(damaged), 'damaged file')}; ingest the runs again")
+        click.echo(f"stored_files: {counted(len(damaged), 'damaged file')}; ingest the runs again")
         terminal.print_table(pa.Table.from_pylist([asdict(damage) for damage in damaged]), "stored_files")
     else:
         runs = checks.unrecorded_runs(dataset)
         only = f" by its pages alone in {counted(runs, 'run')} without a record in checksums.json" if runs else ""
-        say(f"stored_files: ok{only}")
+        click.echo(f"stored_files: ok{only}")
     return damaged
 
 

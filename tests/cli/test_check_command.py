@@ -28,7 +28,7 @@ def test_check_finds_rows_that_were_lost(command: RunCommand, tmp_path: Path) ->
     done = command("check", "dataset")
     assert done.returncode == 1
     assert "flows" in done.stdout.decode()
-    assert "offending row" in done.stderr.decode()
+    assert "offending row" in done.stdout.decode()
 
 
 @pytest.mark.long
@@ -36,7 +36,7 @@ def test_check_with_nothing_to_examine_is_not_ok(command: RunCommand, tmp_path: 
     """One host's capture without a log, then a run that is declared and logged at both ends."""
     write_captures(tmp_path / "one", {"worker-1.pcap": filter(sent_by(A), ring(A, B))})
     ddnn_traces.ingest(tmp_path / "one", tmp_path / "dataset").close()
-    alone = dict(line.split(": ", 1) for line in lines(command("check", "dataset").stderr))
+    alone = dict(line.split(": ", 1) for line in lines(command("check", "dataset").stdout))
     for name in ("conservation", "host_clock", "log_clock", "missing_worker", "steps_overlap", "both_vantages"):
         assert alone[name].startswith("not checked: "), name
     assert {name for name, outcome in alone.items() if outcome == "ok"} == {
@@ -47,7 +47,7 @@ def test_check_with_nothing_to_examine_is_not_ok(command: RunCommand, tmp_path: 
     write_log(tmp_path / "two", "worker-1", [BEGIN_NS, BEGIN_NS + 50_000])
     (tmp_path / "two" / "run.toml").write_text("workers = 2")
     ddnn_traces.ingest(tmp_path / "two", tmp_path / "dataset").close()
-    both = dict(line.split(": ", 1) for line in lines(command("check", "dataset").stderr))
+    both = dict(line.split(": ", 1) for line in lines(command("check", "dataset").stdout))
     assert both["missing_worker"].startswith("ok in 1 of 2 runs; not checked: ")
     assert both["ledger"] == "ok"
 
@@ -60,10 +60,10 @@ def test_check_names_truncated_captures(command: RunCommand, tmp_path: Path) -> 
         (tmp_path / name / "a.pcap").write_bytes(content)
     command("ingest", "one", "two", "--out", "dataset")
     done = command("check", "dataset")
-    assert done.returncode == 0
-    assert lines(done.stderr)[-1] == (
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert lines(done.stdout)[-1] == (
         "partial_captures: 1 capture file read only in part (two/a.pcap truncated); "
         "'ddnn-traces query DATASET partial_captures' says why"
     )
     command("ingest", "one", "--out", "sound")
-    assert b"partial_captures" not in command("check", "sound").stderr
+    assert b"partial_captures" not in command("check", "sound").stdout
