@@ -54,7 +54,7 @@ WITH thresholds AS (
     GROUP BY run_id
 ), figures AS (
     SELECT unnest(range(1, 16)) AS place,
-           unnest(['total volume', 'payload', 'packets', 'duration of the ' || stretch, 'steps', 'volume of a step', 'payload of a step',
+           unnest(['total volume', 'payload', 'packets', 'duration of the ' || stretch, 'steps', 'volume of a step as captured', 'payload of a step',
                    'duration of a step', 'mean throughput of the ' || stretch, 'peak throughput', 'flows', 'large flows',
                    'share before training', 'retransmitted share', 'accuracy at the end']) AS figure,
            unnest(['bytes', 'bytes', 'packets', 's', 'steps', 'bytes', 'bytes', 'ms', 'Gbit/s', 'Gbit/s', 'flows', 'flows',
