@@ -31,14 +31,10 @@ from ddnn_traces.errors import UsageError
 from ddnn_traces.text import counted, listed, printable
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from ddnn_traces.query.catalogue import Query
-    from ddnn_traces.query.dataset import Dataset
     from ddnn_traces.store.checksums import Damage
 
 _MOST_NAMES = 3  # captures in a message
-_LEAST_LOST = 0.05  # share of a job's time in long steps that is told
 _LOG_AGAINST_TRAFFIC = ("step_inference_score", "step_boundaries", "step_sources")  # queries
 
 
@@ -150,29 +146,6 @@ def _list_queries() -> None:
             click.echo(f"  {query.name:<{width}}  {query.question}")
 
 
-def _paused(long_steps: pl.DataFrame, dataset: Dataset) -> dict[tuple[str, int], str]:
-    """A sentence for each job with several long steps that take 5% of its time, and more, beyond the median. A single
-    one tells of no cause. long_steps: rows of the query."""
-    labels = {(run, host): label for run, host, label in dataset.sql("SELECT run_id, host_ip, label FROM hosts").rows()}
-    found = {}
-    for run_id, job in long_steps.select("run_id", "job").unique(maintain_order=True).iter_rows():
-        rows = long_steps.filter(run_id=run_id, job=job)
-        share = rows["lost_share"].sum()
-        if rows.height < 2 or share < _LEAST_LOST:
-            continue
-        hosts = Counter(labels.get((run_id, host)) or host for host in rows.filter(waits_for="host")["host_ip"])
-        waits = [f"{host} in {count}" for host, count in hosts.most_common(_MOST_NAMES)]
-        if within := rows.height - hosts.total():
-            waits.append(f"data of a collective in {within}")
-        many = f"{rows.height} of {counted(rows['steps'][0], 'step')}"
-        found[run_id, job] = (
-            f"{run_id}, job {job}: {many} take at least twice the median ({rows['median_ms'][0]:.3g} ms), which costs "
-            f"{share:.0%} of the time behind the first step; the longest wait is for {', '.join(waits)} "
-            "(query long_steps)."
-        )
-    return found
-
-
 @click.command(short_help="Say which host or link makes the steps slow")
 @dataset_argument
 @runs_option
@@ -182,10 +155,12 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
     Inferred from the traffic, in each run by itself (query verdicts, docs/delays.md). Where programs logged when they
     communicate, no slow host is named that their log contradicts.
     """
+    from ddnn_traces.query import pauses
+
     with open_dataset(dataset, runs) as opened:
         found = opened.query("verdicts")
         jobs = opened.query("jobs")
-        paused = _paused(opened.query("long_steps"), opened) if jobs.height else {}
+        paused = pauses.sentences(opened.query("long_steps"), opened) if jobs.height else {}
         together = {}
         for run_id, job, sentence in opened.query("late_together").select("run_id", "job", "sentence").iter_rows():
             together[run_id, job] = f"{run_id}, job {job}: {sentence} (query late_together)."

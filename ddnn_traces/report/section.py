@@ -15,7 +15,7 @@ import polars as pl
 import vl_convert
 
 from ddnn_traces import regression
-from ddnn_traces.query import checks
+from ddnn_traces.query import checks, pauses
 from ddnn_traces.query.dataset import StoredViews
 from ddnn_traces.regression.results import generated
 from ddnn_traces.report.charts import style
@@ -98,6 +98,11 @@ class Results:
         checks.store_inputs(self._stored)
         rows = {name: pl.DataFrame(table) for name, table in checks.run_checks(self._dataset).items()}
         return {name: frame for name, frame in rows.items() if not frame.is_empty()}
+
+    @cached_property
+    def pauses(self) -> list[str]:
+        """A sentence for each job that loses time in few long steps, as of the command diagnose."""
+        return list(pauses.sentences(self.rows(Source("long_steps")), self._dataset).values())
 
     @cached_property
     def fit(self) -> Regression:

@@ -314,14 +314,18 @@ def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Pa
 def test_diagnose_tells_of_a_host_that_pauses_in_few_steps(command: RunCommand, tmp_path: Path) -> None:
     """Two of twenty steps cost too little in most steps for a verdict, and one long step tells of no cause."""
     pauses = {(2, 4): 300.0, (2, 9): 300.0}
-    with dataset(tmp_path / "dataset", ring("r", 1, pauses), ring("once", 2, {(1, 5): 300.0})):
-        pass
+    with (
+        dataset(tmp_path / "dataset", ring("r", 1, pauses), ring("once", 2, {(1, 5): 300.0})) as opened,
+        Results(opened) as results,
+    ):
+        [section] = steps.chapter.sections(results, only=["delays"])
     said = command("diagnose", "dataset").stdout.decode().splitlines()
     [line] = [line for line in said if line.startswith("r, job 0: ")]
     assert re.fullmatch(
         rf"r, job 0: 2 of {STEPS - 1} steps take at least twice the median \([\d.]+ ms\), which costs \d+% of the time "
         r"behind the first step; the longest wait is for worker-3 in 2 \(query long_steps\)\.", line
     )  # fmt: skip
+    assert section.headline == f"Few long steps cost time in 1 job: {line}"
     assert said[-1] == "Nothing stands out in 1 job."
 
 

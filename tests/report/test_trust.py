@@ -87,3 +87,11 @@ def test_findings_of_the_first_line_are_counted_things() -> None:
         "In 3 of 4 jobs a host or a link costs 5% of a step or more (2 slow hosts, 1 lossy link). "
         "The costliest, in a: W2 is slow."
     )
+
+
+def test_findings_by_chance_are_counted_beside_established_ones() -> None:
+    found = pl.DataFrame({"run_id": ["a", "b", "b"], "job": [0, 0, 0], "is_established": [True, False, False]})
+    assert steps.by_chance(found, found.filter("is_established")) == (
+        "Not established in other jobs, as chance may explain it: 2 findings."
+    )
+    assert steps.by_chance(found[:1], found[:1]) == steps.by_chance(found[1:], found[:0]) == ""

@@ -57,7 +57,15 @@ def delays(section: Section, jobs: pl.DataFrame) -> None:
     found = section.rows(Source("verdicts")).sort(
         ~pl.col("is_established"), -pl.col("share_of_step"), "run_id", "job", "rank"
     )
-    section.headline = costliest(found.filter("is_established"), jobs) or _nothing(found.height, jobs.height)
+    established = found.filter("is_established")
+    paused = section.results.pauses
+    said = [costliest(established, jobs), by_chance(found, established)]
+    if established.is_empty() and (found.height or not paused):
+        said = [_nothing(found.height, jobs.height)]
+    if paused:
+        said.append(f"Few long steps cost time in {counted(len(paused), 'job')}: {paused[0]}")
+        section.lists = [("Few long steps", paused)]
+    section.headline = " ".join(filter(None, said))
     if found.is_empty():
         return
     columns = [
@@ -92,10 +100,18 @@ def costliest(established: pl.DataFrame, jobs: pl.DataFrame) -> str:
     )
 
 
-def _nothing(by_chance: int, jobs: int) -> str:
-    """by_chance: findings that are not established. jobs: their number."""
-    if by_chance:
-        findings = counted(by_chance, "finding")
+def by_chance(found: pl.DataFrame, established: pl.DataFrame) -> str:
+    """How many findings of jobs without an established one there are, where other jobs have one."""
+    others = found.join(established, on=["run_id", "job"], how="anti") if established.height else established
+    if others.is_empty():
+        return ""
+    return f"Not established in other jobs, as chance may explain it: {counted(others.height, 'finding')}."
+
+
+def _nothing(unsure: int, jobs: int) -> str:
+    """unsure: findings that are not established. jobs: their number."""
+    if unsure:
+        findings = counted(unsure, "finding")
         return f"Nothing is established in {counted(jobs, 'job')}: chance may explain what looks slow ({findings})."
     return (
         f"Nothing stands out in {counted(jobs, 'job')}: no host and no link alone costs 5% of a step. A cause that all "
