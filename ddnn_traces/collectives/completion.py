@@ -10,7 +10,7 @@ import numpy as np
 
 from ddnn_traces.collectives import shapes
 from ddnn_traces.collectives.jobs import Steps
-from ddnn_traces.collectives.phases import EQUAL, Parts, Pattern, Phase, Spans, measured, merge, pause
+from ddnn_traces.collectives.phases import EQUAL, SAME_BYTES, Parts, Pattern, Phase, Spans, measured, merge, pause
 from ddnn_traces.collectives.streams import Stream, groups
 
 Edge = tuple[Stream, ...]  # the flows of one transfer
@@ -105,12 +105,29 @@ def _with_rest(
         whole = Pattern(_union(several))
         # stages of a pipeline that send in a circle are no ring: they send the same bytes
         if _is_complete(whole) and not (phase.is_balanced and shapes.is_ring(whole.streams)):
-            return others, _together(several, steps, parts)
+            return _whole(place, others, phases, steps, parts)
     if shapes.is_ring(phase.streams):
         for other in [*range(place + 1, place + 1 + _NEAR_PHASES), *range(place - 1, place - 1 - _NEAR_PHASES, -1)]:
             if 0 <= other < len(phases) and phases[other].spans.keys() < phase.spans.keys():
-                return [other], _together([phase, phases[other]], steps, parts)
+                return _whole(place, [other], phases, steps, parts)
     return [], phase
+
+
+def _whole(
+    place: int, others: list[int], phases: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]
+) -> tuple[list[int], Phase]:
+    """The places of these phases and of those whose bytes lie between theirs on a flow, and all as one phase."""
+    spans = _union([phases[place], *(phases[other] for other in others)])
+    between = [
+        other
+        for other, phase in enumerate(phases)
+        if other not in (place, *others)
+        and any(
+            min(b, spans[s][1]) - max(a, spans[s][0]) > SAME_BYTES for s, (a, b) in phase.spans.items() if s in spans
+        )
+    ]
+    taken = [*others, *between]
+    return taken, _together([phases[place], *(phases[other] for other in taken)], steps, parts)
 
 
 def _neighbours(place: int, phases: Sequence[Phase]) -> Iterator[list[int]]:

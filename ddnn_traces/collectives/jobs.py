@@ -9,12 +9,12 @@ from functools import cache
 
 import numpy as np
 
-from ddnn_traces.collectives.periods import Period, chain_of, periods, tolerance
+from ddnn_traces.collectives.periods import BETTER, Period, chain_of, periods, tolerance
 from ddnn_traces.collectives.streams import MS, SMALL, Array, Stream, distance, groups, hosts_of, without_control
 
 _SAME_TIME = 1.35  # factor between the step times of two flows: medians of loaded hosts
 _ALMOST_BEST = 0.97  # of a flow's best score: rounds of its step have 0.88 to 0.96 of it, or as much in some flows only
-_ALWAYS = 0.95  # score of a step of two hosts
+_ALWAYS = 0.95  # score of what recurs in each step
 _FEW_VOTES = 0.2  # of the flows that take a part of a step for the whole
 _MOST_JITTER = 0.15  # of a step, between the steps of two flows of one job: 0.01 to 0.1, of two jobs 0.28 and more
 _MANY_FLOWS, _LITTLE_JITTER = 200, 0.05
@@ -107,11 +107,12 @@ def _with_longer_steps(jobs: list[Job], possible: dict[Stream, list[Period]]) ->
     """The jobs; two, of which one has all hosts of the other, are one where all their flows recur best with one step, a
     part of which the job with the shorter time has taken for it: layers are equal, and some flows are in one collective
     of the step only."""
-    for one, other in itertools.combinations(jobs, 2):
-        times = (float(np.median([period.time for period in job.values()])) for job in (one, other))
-        if hosts_of(one) | hosts_of(other) in (hosts_of(one), hosts_of(other)) and not _near(*times):
+    for one, other in itertools.permutations(jobs, 2):
+        hosts = hosts_of(one), hosts_of(other)
+        if hosts[0] | hosts[1] in hosts:
             whole = _with_best_periods({stream: possible[stream] for stream in [*one, *other]})
-            if whole:
+            # several steps of another job recur no better than one
+            if whole and all(whole[stream].score >= BETTER * period.score for stream, period in one.items()):
                 rest = [job for job in jobs if job is not one and job is not other]
                 return _with_longer_steps([whole, *rest], possible)
     return jobs
@@ -419,11 +420,11 @@ def _starters(job: Job, start: Array, idle: Array) -> int:
 
 def _recurs(job: Job, parts: int, possible: dict[Stream, list[Period]]) -> bool:
     """Whether most flows have this part of their step as a period of their own, with nearly the score of the step if
-    that is sure: micro-batches recur in most of a step."""
+    that always recurs: micro-batches recur in most of a step."""
     found = [
         any(
             abs(parts * part.size / period.size - 1) < _SAME_SIZE
-            and (part.score >= _ALMOST_BEST * period.score or period.score < _SURE)
+            and (part.score >= _ALMOST_BEST * period.score or period.score < _ALWAYS)
             for part in possible[stream]
         )
         for stream, period in job.items()

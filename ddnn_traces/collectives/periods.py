@@ -26,7 +26,7 @@ _CLEAR = 0.65  # score: the first silences alone have 0.76 and more in long runs
 _NEARLY_BEST = 0.8  # of the best score: the shortest such period is the period, its multiples score as well
 _POSSIBLE = 0.5
 _LEAST_RECURRENCE = 0.8  # share of the steps with a silence behind the last of equal layers
-_BETTER = 1.02  # score of a step beside that of its layers; multiples of a true step score at most as well
+BETTER = 1.02  # score of a step beside that of its layers; multiples of a true step score at most as well
 _HARDLY_EVER = 0.1  # share of these silences that another one follows, as noise does
 _AS_LONG = 0.3  # of a silence: what is shorter is noise, 1 to 4 ms behind 17 to 35
 _CHANCE = 1e-3
@@ -94,7 +94,7 @@ def _is_part(short: Period, longer: Period, places: Array, lengths: Array) -> bo
     are of any step. What recurs with a multiple of a true period recurs no better with it.
     """
     parts, slack = round(longer.size / short.size), tolerance(short.size)
-    if parts < 2 or longer.score < _BETTER * short.score:
+    if parts < 2 or longer.score < BETTER * short.score:
         return False
     if abs(longer.size - parts * short.size) > tolerance(longer.size):
         return False

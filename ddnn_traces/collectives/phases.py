@@ -19,7 +19,6 @@ from ddnn_traces.collectives.jobs import Steps
 from ddnn_traces.collectives.streams import MS, SMALL, Array, Stream, by_hosts, concatenated, groups, hosts_of
 
 _PAUSE = 0.2 * MS
-_SAME_BYTES = 300.0  # control messages before or behind a pause
 _LEAST_PRESENCE = 0.6  # share of the steps that have the pause
 _DATA_SHARE = 0.15  # of the largest flow of a phase: the others carry only control messages
 _LEAST_BYTES = 500.0
@@ -28,6 +27,7 @@ _LEAST_ENDS = 0.5  # share of the steps in which a message ends there
 _MOST_STEPS = 200  # for the template of a step; the times of all are taken
 
 EQUAL = 0.02  # of the bytes of two flows
+SAME_BYTES = 300.0  # control messages before or behind a pause
 _UNEQUAL_BYTES = 350.0  # control messages
 
 #: Bytes of each flow, from and to, counted from the start of the step.
@@ -126,7 +126,7 @@ def parts_of(stream: Stream, steps: Steps) -> Parts:
     """The messages of a flow by step; one that reaches into the next step is divided."""
     size = steps.size[stream]
     begin = stream.start - steps.first[stream]
-    slack = min(_SAME_BYTES, 0.01 * size)
+    slack = min(SAME_BYTES, 0.01 * size)
     step = np.floor((begin + slack) / size)
     until = np.maximum(np.ceil((begin + stream.size - slack) / size), step + 1)
     copies = np.minimum(until - step, 1000).astype(int)
@@ -178,7 +178,7 @@ def _pauses(own: list[Stream], parts: dict[Stream, Parts], whole: Array) -> list
     bytes_, steps = np.concatenate(cuts), np.concatenate(at)
     order = np.argsort(bytes_.sum(axis=1), kind="stable")
     bytes_, steps = bytes_[order], steps[order]
-    apart = np.concatenate([[0.0], np.cumsum(np.max(np.abs(np.diff(bytes_, axis=0)), axis=1) > _SAME_BYTES)])
+    apart = np.concatenate([[0.0], np.cumsum(np.max(np.abs(np.diff(bytes_, axis=0)), axis=1) > SAME_BYTES)])
     found = []
     for same in groups(apart, 0.5):
         if len(np.unique(steps[same])) >= _LEAST_PRESENCE * len(whole):
@@ -200,7 +200,7 @@ def _joined(of_hosts: dict[str, list[Spans]]) -> list[Spans]:
     for stream, indices in by_flow.items():
         for pair in itertools.combinations(indices, 2):
             (low, high), (begin, stop) = (all_spans[index][stream] for index in pair)
-            if min(high, stop) - max(low, begin) > _SAME_BYTES:
+            if min(high, stop) - max(low, begin) > SAME_BYTES:
                 shared.append(pair)
     one, other = np.array(shared, int).reshape(-1, 2).T
     graph = sparse.coo_array((np.ones(len(shared)), (one, other)), (len(all_spans), len(all_spans)))
