@@ -17,19 +17,20 @@ import numpy as np
 from ddnn_traces.collectives import shapes
 from ddnn_traces.collectives.completion import apart, completed, divided
 from ddnn_traces.collectives.jobs import Steps
-from ddnn_traces.collectives.phases import EQUAL, Parts, Phase, measured, part_in, pause
+from ddnn_traces.collectives.phases import EQUAL, SAME_LENGTH, Parts, Phase, measured, part_in, pause
 from ddnn_traces.collectives.sharded import roles_of
 from ddnn_traces.collectives.streams import Array, Stream, by_hosts, header_bytes, hosts_of, without_control
 from ddnn_traces.text import counted
 
 _SOME_ROUNDS = 4  # so many messages are no single round between two pauses
-_SAME_LENGTH = 0.04  # of the messages of two phases
 _MESSAGE = 0.003  # of a phase's bytes, between two messages of one length
 _EXACT = 5e-4  # of the bytes, for a sum of messages
 _FEW_PAIRS = 0.1  # of the sends of a step
 _DOUBLED = 7 / 6  # between the volume of three all-gathers and that of four
 _SHARD = "each volume is there three times in the step: two all_gather and a reduce_scatter of a shard"
 _AS_ALL_REDUCE = "; the reduce_scatter sends twice its volume, as gloo's, which is an all-reduce"
+_OFTEN = 2.5  # times as often is a length seen as twice that length, where ends are not seen: 4 to 13 times
+_GLOO_SEGMENT = 2**20  # bytes (gloo's kDefaultMaxSegmentSize)
 _SEEN = 0.2  # of the messages of a length, so many have known ends
 
 
@@ -128,7 +129,7 @@ def _of_ring(phases: Sequence[Phase], header: float) -> list[Collective]:
     if shards := _shards(runs, size, header):
         return shards
     sizes = [phase.bytes for phase in phases]
-    if size == 2 and max(sizes) > (1 + _SAME_LENGTH) * min(sizes):
+    if size == 2 and max(sizes) > (1 + SAME_LENGTH) * min(sizes):
         return [_all_reduce(run, _volume(run, header), size, "pauses") for run in _without_pause(phases)]
     result = []
     for run in runs:
@@ -211,8 +212,8 @@ def _rounds(messages: float, size: int) -> int:
 
 def _alike(one: _Piece, other: _Piece, size: int) -> bool:
     if size == 2:  # every number of messages is a multiple of one
-        return abs(one.phase.bytes / other.phase.bytes - 1) < _SAME_LENGTH
-    return abs(one.length / other.length - 1) < _SAME_LENGTH
+        return abs(one.phase.bytes / other.phase.bytes - 1) < SAME_LENGTH
+    return abs(one.length / other.length - 1) < SAME_LENGTH
 
 
 def _without_pause(phases: Sequence[Phase]) -> Iterator[list[_Piece]]:
@@ -267,23 +268,55 @@ def _grouped(run: Sequence[_Piece], sizes: Sequence[int]) -> list[list[_Piece]] 
 
 
 def _lengths(phase: Phase, size: int) -> list[tuple[int, float]] | None:
-    """All-reduces without a pause between them, by the lengths of their messages: number and bytes of these.
+    """All-reduces without a pause between them, by the lengths of their messages: number and bytes of these, in the
+    order in which most of them are sent.
 
     None where one length explains the phase, or where none does.
     """
     if size < 3 or phase.connections > 1:
         return None
-    seen = [(count, one) for count, one in _usual(phase.lengths, phase.bytes)
-            if count >= _SEEN * (size - 1) * phase.cases]  # fmt: skip
+    usual = _usual(phase.lengths, phase.bytes)
+    seen = [(count, one) for count, one in usual
+            if count >= _SEEN * (size - 1) * phase.cases and not _are_several(one, count, usual)]  # fmt: skip
     best: tuple[int, list[tuple[int, float]]] | None = None
-    for several in (1, 2, 3):
+    for several, most in ((1, 8), (2, 8), (3, 4)):
+        rounds = range(2 * (size - 1), most * (size - 1) + 1, 2 * (size - 1))
         for chosen in itertools.combinations(seen, several):
-            for counts in itertools.product((2 * (size - 1), 4 * (size - 1)), repeat=several):
-                total = sum(count * one for count, (_, one) in zip(counts, chosen, strict=True))
-                explained = sum(count for count, _ in chosen)
-                if abs(total / phase.bytes - 1) < _EXACT and (best is None or explained > 1.2 * best[0]):
-                    best = explained, [(count, one) for count, (_, one) in zip(counts, chosen, strict=True)]
-    return best[1] if best and len(best[1]) > 1 else None
+            counts, lengths = zip(*chosen, strict=True)
+            fitting = [some for some in itertools.product(rounds, repeat=several)
+                       if abs(np.dot(some, lengths) / phase.bytes - 1) < _EXACT]  # fmt: skip
+            if fitting and (best is None or sum(counts) > 1.2 * best[0]):
+                # as many ends are seen of messages of each length
+                likely = min(fitting, key=lambda some: float(np.ptp(np.log(np.divide(counts, some)))))
+                best = sum(counts), list(zip(likely, lengths, strict=True))
+    if best is None or len(best[1]) < 2:
+        return None
+    ordered = sorted(best[1], key=lambda found: phase.place_of(found[1]))
+    return [(count, one) for total, one in ordered for count in _calls(total, one, size)]
+
+
+def _are_several(length: float, count: int, usual: Sequence[tuple[int, float]]) -> bool:
+    """Whether a length is that of several messages of a far more frequent one, between which no end was seen."""
+    return any(
+        more > _OFTEN * count and (parts := round(length / one)) > 1 and abs(length / (parts * one) - 1) < SAME_LENGTH
+        for more, one in usual
+    )
+
+
+def _calls(rounds: int, length: float, size: int) -> list[int]:
+    """Messages of a flow in each of the equal all-reduces that so many messages of one length are: the fewest of which
+    gloo would divide each so."""
+    least = 2 * (size - 1)
+    for calls in range(1, rounds // least + 1):
+        each = rounds // calls
+        if rounds % calls == 0 and each % least == 0 and each // least in (1, _gloo_segments(each * length / least)):
+            return [each] * calls
+    return [rounds]
+
+
+def _gloo_segments(segment_of_host: float) -> int:
+    """Messages in which gloo's ring sends a host's part of a tensor: at most 1 MiB each, and two (allreduce.cc)."""
+    return max(2, int(-(-segment_of_host // _GLOO_SEGMENT)))
 
 
 def _usual(lengths: Array, total: float) -> list[tuple[int, float]]:

@@ -27,6 +27,7 @@ _LEAST_ENDS = 0.5  # share of the steps in which a message ends there
 _MOST_STEPS = 200  # for the template of a step; the times of all are taken
 
 EQUAL = 0.02  # of the bytes of two flows
+SAME_LENGTH = 0.04  # of two messages
 SAME_BYTES = 300.0  # control messages before or behind a pause
 _UNEQUAL_BYTES = 350.0  # control messages
 
@@ -84,17 +85,23 @@ class Pattern:
 class Phase(Pattern):
     """A part of a step. start, end: first and last message in each step, ns, by its number. order: median start, ns
     since the step's. messages: messages of each flow in it, by their ends. lengths: of messages whose both ends are
-    known, bytes; cases: number of flows times steps that they are from. little: bytes of other flows, which may be
-    control messages. waiting: time in which all flows wait for a late host, ns."""
+    known, bytes; places: where these begin in the step, bytes; cases: number of flows times steps that they are from.
+    little: bytes of other flows, which may be control messages. waiting: time in which all flows wait for a late host,
+    ns."""
 
     start: dict[int, float]
     end: dict[int, float]
     order: float
     messages: float
     lengths: Array
+    places: Array
     cases: int
     little: Spans = field(default_factory=dict)
     waiting: float = 0.0
+
+    def place_of(self, length: float) -> float:
+        """Where messages of nearly this length begin, on average, bytes."""
+        return float(np.mean(self.places[np.abs(self.lengths - length) <= SAME_LENGTH * length]))
 
 
 @dataclass(frozen=True)
@@ -239,12 +246,10 @@ def measured(spans: Spans, steps: Steps, parts: dict[Stream, Parts]) -> Phase | 
         return None
     begins = dict(zip(steps.number.tolist(), steps.start, strict=True))
     order = float(np.median([start[step] - begins[step] for step in start if step in begins] or [0.0]))
-    counts, lengths = [], []
-    for stream, span in spans.items():
-        count, seen = _messages(stream, span, steps, whole)
-        counts.append(count)
-        lengths.append(seen)
-    return Phase(spans, start, end, order, float(np.median(counts)), concatenated(lengths), len(whole) * len(spans))
+    found = [_messages(stream, span, steps, whole) for stream, span in spans.items()]
+    counts, lengths, places = zip(*found, strict=True)
+    messages, cases = float(np.median(counts)), len(whole) * len(spans)
+    return Phase(spans, start, end, order, messages, concatenated(lengths), concatenated(places), cases)
 
 
 def part_in(part: Parts, span: tuple[float, float], steps: Steps) -> Parts:
@@ -255,16 +260,17 @@ def part_in(part: Parts, span: tuple[float, float], steps: Steps) -> Parts:
     return Parts(*(values[inside] for values in (part.step, part.begin, part.stop, part.first, part.last)))
 
 
-def _messages(stream: Stream, span: tuple[float, float], steps: Steps, whole: Array) -> tuple[int, Array]:
-    """Places in a span at which a message of a flow ends in most steps, and lengths of messages."""
+def _messages(stream: Stream, span: tuple[float, float], steps: Steps, whole: Array) -> tuple[int, Array, Array]:
+    """Places in a span at which a message of a flow ends in most steps; lengths of messages, and where they begin."""
     begins = steps.first[stream] + whole * steps.size[stream]
     low = np.searchsorted(stream.ends, begins + span[0] + 100, "right")
     high = np.searchsorted(stream.ends, begins + span[1] + 200, "right")
     before = np.searchsorted(stream.ends, begins + span[0] - 200, "right")
-    places = concatenated([stream.ends[a:b] - begin for a, b, begin in zip(low, high, begins, strict=True)])
+    ends = concatenated([stream.ends[a:b] - begin for a, b, begin in zip(low, high, begins, strict=True)])
     numbers = np.repeat(whole, high - low)
-    order = np.argsort(places, kind="stable")
-    places, numbers = places[order], numbers[order]
-    count = sum(len(np.unique(numbers[same])) >= _LEAST_ENDS * len(whole) for same in groups(places, _SAME_END))
+    order = np.argsort(ends, kind="stable")
+    ends, numbers = ends[order], numbers[order]
+    count = sum(len(np.unique(numbers[same])) >= _LEAST_ENDS * len(whole) for same in groups(ends, _SAME_END))
     lengths = concatenated([np.diff(stream.ends[a:b]) for a, b in zip(before, high, strict=True)])
-    return count, lengths
+    places = concatenated([stream.ends[a:b][:-1] - begin for a, b, begin in zip(before, high, begins, strict=True)])
+    return count, lengths, places
