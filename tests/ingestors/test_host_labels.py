@@ -95,6 +95,24 @@ def test_a_log_of_no_worker_is_the_first_one_s(tmp_path: Path) -> None:
         assert checks.run_checks(dataset)["missing_worker"].num_rows == 0
 
 
+def test_names_of_captures_that_fit_both_hosts_are_said(tmp_path: Path) -> None:
+    """Each of two hosts has all packets; where run.toml says whose the addresses are, nothing is left to say."""
+    folder = write_captures(tmp_path / "run", {f"node{n}.pcap": ring(A, B) for n in (1, 2)})
+    messages = Messages()
+    with read_folder(folder, messages) as dataset:
+        assert labels(dataset) == [None, None]
+    assert messages.warnings == [
+        f"run: captures node1, node2 have the packets of both {A} and {B}: which name is whose cannot be told, so that "
+        "no host has one; give ip and label of each in [[hosts]] of run.toml"
+    ]
+    stated = (f'[[hosts]]\nip = "{ip}"\nlabel = "node{n}"\n' for n, ip in ((1, A), (2, B)))
+    (folder / "run.toml").write_text("".join(stated))
+    messages = Messages()
+    with read_folder(folder, messages) as dataset:
+        assert labels(dataset) == ["node1", "node2"]
+    assert messages.warnings == []
+
+
 def test_a_layout_that_gives_hosts_one_label_is_named(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, ("gpu1.pcap", "gpu2.pcap", "gpu3.pcap"))
     messages = Messages()

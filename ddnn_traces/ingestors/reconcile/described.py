@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import glob
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from ddnn_traces.errors import REPORT, InternalError
 from ddnn_traces.ingestors.reconcile.log_clocks import LogClock
-from ddnn_traces.ingestors.reconcile.vantage import is_host
+from ddnn_traces.ingestors.reconcile.vantage import OWN_SHARE, is_host
 from ddnn_traces.ingestors.run_description import Description
 from ddnn_traces.ingestors.sources import host_stem, role_of
 from ddnn_traces.ingestors.training_logs import FIRST_WORKER, Event, Step, first_number, natural_order, rank_of
@@ -127,7 +127,8 @@ class DescribedTables:
         return _percent_lost(*sums[0]), _percent_lost(dropped + cut, sum(row["records"] for row in rows))
 
     def label_warnings(self) -> list[str]:
-        """A line for each label of addresses that are several hosts, and one for a log that is no host's."""
+        """A line for each label of addresses that are several hosts, for names of captures that fit two hosts, and for
+        a log that is no host's."""
         labels = {str(row["host_ip"]): str(row["label"]) for row in self._hosts if row["label"]}
         pairs = self._con.execute("SELECT DISTINCT src_ip, dst_ip FROM run_flows").fetchall()
         same: dict[str, set[str]] = {}
@@ -147,6 +148,12 @@ class DescribedTables:
                 f"({listed(sorted(found, key=natural_order), 4)}): it has no label; where these are several runs, "
                 "correct --layout or --run-id"
             )
+        if either := self._names_of_either(labels):
+            warnings.append(
+                f"{self.run_id}: captures {listed(either, 4)} have the packets of both "
+                f"{' and '.join(self._both_ends)}: which name is whose cannot be told, so that no host has one; give "
+                "ip and label of each in [[hosts]] of run.toml"
+            )
         worker = self._description.only_worker
         if worker == FIRST_WORKER and labels and all(row["role"] != "worker" for row in self._hosts):
             names = listed(sorted(set(labels.values()), key=natural_order), 4)
@@ -156,6 +163,24 @@ class DescribedTables:
                 f"({names})"
             )
         return warnings
+
+    def _names_of_either(self, labels: Collection[str]) -> list[str]:
+        """Names that captures without a host have, where two hosts without a label are ends of nearly all packets."""
+        if len(self._both_ends) != 2 or not {*self._both_ends}.isdisjoint(labels):
+            return []
+        captures = zip(self._capture_rows, self._description.labels, strict=True)
+        names = {label for row, label in captures if label and not row["vantage_ip"]}
+        return sorted(names, key=natural_order) if len(names) > 1 else []
+
+    @cached_property
+    def _both_ends(self) -> list[str]:
+        """Addresses of the hosts that are an end of nearly all packets."""
+        found = self._con.execute(
+            "SELECT ip, sum(packets) >= $1 * (SELECT sum(packets) FROM run_flows) FROM (SELECT src_ip AS ip, packets "
+            "FROM run_flows UNION ALL SELECT dst_ip, packets FROM run_flows WHERE dst_ip <> src_ip) GROUP BY ip "
+            "ORDER BY ip", [OWN_SHARE],
+        ).fetchall()  # fmt: skip
+        return [ip for ip, is_end in found if is_end and is_host(ip)]
 
     # --- one method a table
 
