@@ -30,6 +30,8 @@ _DOUBLED = 7 / 6  # between the volume of three all-gathers and that of four
 _SHARD = "each volume is there three times in the step: two all_gather and a reduce_scatter of a shard"
 _AS_ALL_REDUCE = "; the reduce_scatter sends twice its volume, as gloo's, which is an all-reduce"
 _OFTEN = 2.5  # times as often is a length seen as twice that length, where ends are not seen: 4 to 13 times
+_SAME_ENDS = 0.1  # of the messages of a phase, by their ends and by their length
+_GLOO_HEADER = 48  # bytes of a message
 _GLOO_SEGMENT = 2**20  # bytes (gloo's kDefaultMaxSegmentSize)
 _SEEN = 0.2  # of the messages of a length, so many have known ends
 
@@ -148,6 +150,8 @@ def _of_ring(phases: Sequence[Phase], header: float) -> list[Collective]:
             rounds = sum(piece.messages for piece in group)
             if rounds == size - 1 and size > 2:
                 result.append(_half(group, "all_gather", _volume(group, header), size))
+            elif len(group) == 1 and header == 2 * _GLOO_HEADER and (calls := _equal_calls(group[0].phase, size)) > 1:
+                result += [_all_reduce(group, _volume(group, header) / calls, size, "segments")] * calls
             else:
                 result.append(_all_reduce(group, _volume(group, header), size, "rounds"))
     return result
@@ -303,6 +307,15 @@ def _are_several(length: float, count: int, usual: Sequence[tuple[int, float]]) 
     )
 
 
+def _equal_calls(phase: Phase, size: int) -> int:
+    """Equal all-reduces of gloo without a pause between them, by the most frequent length of their messages: one where
+    the ends that are seen are not as many."""
+    length = max(_usual(phase.lengths, phase.bytes), default=(0, phase.bytes))[1]
+    rounds = round(phase.bytes / length / (2 * (size - 1))) * 2 * (size - 1)
+    is_whole = rounds and abs(phase.bytes / length / rounds - 1) < SAME_LENGTH
+    return len(_calls(rounds, length, size)) if is_whole and abs(phase.messages / rounds - 1) < _SAME_ENDS else 1
+
+
 def _calls(rounds: int, length: float, size: int) -> list[int]:
     """Messages of a flow in each of the equal all-reduces that so many messages of one length are: the fewest of which
     gloo would divide each so."""
@@ -341,6 +354,7 @@ def _all_reduce(pieces: Sequence[_Piece], volume: float, size: int, by: str) -> 
     evidence = {
         "rounds": f"{rounds} messages on each of {size} flows, in {counted(len(pieces), 'phase')}",
         "pauses": f"{counted(len(pieces), 'phase')} of {size} hosts, with pauses that are short beside them",
+        "segments": f"{rounds} messages on each of {size} flows, shorter than gloo sends those of one all_reduce",
         "lengths": f"messages of one of several lengths on each of {size} flows, without a pause",
     }[by]
     halves = "two all_gather or reduce_scatter"
