@@ -340,13 +340,15 @@ def demo(sample: Path | None, out: Path) -> None:
 
     source, dataset, messages = sample or ddnn_traces.sample(), out / "dataset", lines.messages()
     first = Path(source) / _SHOWN_RUN
-    for place in [first, source] if first.is_dir() else [source]:  # one run takes a second, all take half a minute
+    places = [first, source] if first.is_dir() else [source]  # one run takes a second, all take half a minute
+    for place in places:
         messages.info(f"ingest {place}")
         pipeline.ingest([str(place)], dataset, messages=messages)
-        if place != source:
-            with ddnn_traces.open(dataset, [_SHOWN_RUN]) as opened:
-                matrix = opened.query_arrow("traffic_matrix", {})
-            terminal.print_table(matrix.drop_columns("run_id"), f"Who sends how much to whom in {_SHOWN_RUN}")
+        if place == places[0]:
+            with ddnn_traces.open(dataset) as opened:
+                shown = _SHOWN_RUN if place == first else opened.run_ids[0]
+                matrix = opened.sql_arrow("FROM traffic_matrix WHERE run_id = $run", {"run": shown})
+            terminal.print_table(matrix.drop_columns("run_id"), f"Who sends how much to whom in {shown}")
     with ddnn_traces.open(dataset) as opened:
         terminal.print_table(opened.query_arrow("run_overview", {}), "The runs")
         click.echo("What drives the volume of a step\n")
