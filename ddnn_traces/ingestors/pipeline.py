@@ -245,7 +245,7 @@ class _Ingest:
         """Warn of what still holds of a run that is not read again."""
         for warning in warnings:
             warn = self._messages.warn_partial if partial else self._messages.warn
-            warn(f"run {run_id}: {warning}")
+            warn(f"run {run_id}: {warning.removeprefix(f'{run_id}: ')}")
 
     def _is_damaged(self, run_id: str) -> bool:
         """Whether files of the run's tables are not what was written, which is reported."""

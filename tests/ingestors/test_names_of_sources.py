@@ -129,7 +129,8 @@ def test_folders_of_hosts_as_one_run(tmp_path: Path) -> None:
         (top / name / f"train_history-{name}.log").rename(top / name / "train_history.log")
         (top / name / "eth0.err").write_text("9 packets captured\n9 packets received by filter\n")
     (top / "run.toml").write_text("model = 'mlp1'")
-    assert ingest(top, out=tmp_path / "dataset", run_id="joined") == []
+    [note] = ingest(top, out=tmp_path / "dataset", run_id="joined")
+    assert "nodeA, nodeB have the packets of both" in note  # so no name is a host's
     with ddnn_traces.open(tmp_path / "dataset") as dataset:
         assert dataset.sql("SELECT run_id, model FROM runs").rows() == [("joined", "mlp1")]
         assert dataset.sql("SELECT DISTINCT worker FROM steps ORDER BY ALL").rows() == [("nodeA",), ("nodeB",)]
@@ -137,4 +138,4 @@ def test_folders_of_hosts_as_one_run(tmp_path: Path) -> None:
         assert dataset.sql(stated).rows() == [("nodeA/eth0.pcap",), ("nodeB/eth0.pcap",)]
         assert dataset.sql("SELECT sum(packets) FROM flows").item() == 20
         assert contradictions(dataset) == {}
-    assert ingest(top / "nodeB", top / "nodeA", out=tmp_path / "dataset", run_id="joined") == []
+    assert ingest(top / "nodeB", top / "nodeA", out=tmp_path / "dataset", run_id="joined") == [f"run {note}"]

@@ -92,9 +92,10 @@ def test_a_damaged_file_of_the_cache_is_made_again(
 def test_other_messages_are_examined_again(dataset: Dataset, tmp_path: Path, cache: Path) -> None:
     dataset.query("jobs")
     given = rows(["a"])
-    given["messages"] = given["messages"].with_columns(bytes=pl.lit("40000"))
+    doubled = (pl.col("stream_offset", "bytes").cast(pl.Int64) * 2).cast(pl.String)
+    given["messages"] = given["messages"].with_columns(doubled)
     with write_dataset(tmp_path / "other", given) as other:
-        assert other.query("collectives")["tensor_bytes"].to_list() != [60000]
+        assert other.query("collectives")["tensor_bytes"].to_list() == [120_000]
     assert len(list(cache.glob("*.arrow"))) == 3
 
 
