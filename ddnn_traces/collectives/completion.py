@@ -26,7 +26,7 @@ def divided(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) ->
     rings = {frozenset(one.spans): one for one in whole if shapes.is_ring(one.streams)}
     result: list[Phase] = []
     for phase in found:
-        everything = replace(phase, spans={**phase.little, **phase.spans}, little={})
+        everything = replace(phase, spans={**phase.little, **phase.spans}, little={}) if phase.little else phase
         sizes = dict(zip(everything.edges, everything.volumes, strict=True))
         able = phase.little if phase in whole else everything.spans
         own = [
@@ -37,10 +37,11 @@ def divided(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) ->
             and all(abs(sizes.get(edge, 0.0) - ring.bytes) <= EQUAL * ring.bytes for edge in ring.edges)
         ]
         taken = {stream for edges in own for edge in edges for stream in edge}
-        left = replace(phase, little={s: span for s, span in phase.little.items() if s not in taken})
         if not taken:
             result.append(phase)
-        elif phase in whole:
+            continue
+        left = replace(phase, little={s: span for s, span in phase.little.items() if s not in taken})
+        if phase in whole:
             result += [left, *_of_edges(own, everything, steps, parts)]
         else:
             rest = shapes.components([edge for edge in phase.edges if taken.isdisjoint(edge)])
