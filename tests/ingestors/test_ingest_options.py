@@ -132,7 +132,7 @@ def test_filter_reaches_the_flows(runs: Path, tmp_path: Path, monkeypatch: pytes
 def test_a_filter_that_keeps_nothing_warns(runs: Path, tmp_path: Path) -> None:
     for _ in range(2):
         said = ingest(runs, out=tmp_path / "dataset", filter=f"host {C}")
-        assert [warning.removeprefix("run one: ") for warning in said] == [
+        assert [warning.removeprefix("run ") for warning in said] == [
             f"one: --filter 'host {C}' keeps none of its 20 packets; correct the expression, or ingest without it"
         ]
     assert ingest(runs, out=tmp_path / "dataset", filter="tcp") == []

@@ -106,7 +106,7 @@ def test_ingest_states_what_was_lost(segments: int, lost: int, dropped: int, sai
     assert bool(stated) == bool(said)
     assert all(line.startswith(f"run: its captures lost {said}") and "DATASET capture_loss" in line for line in stated)
     read_folder(folder, again).close()
-    assert again.warnings == [f"run run: {warning}" for warning in messages.warnings]
+    assert again.warnings == [f"run {warning}" for warning in messages.warnings]
 
 
 def test_nothing_is_missed(tmp_path: Path) -> None:
