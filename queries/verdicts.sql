@@ -22,9 +22,11 @@
 -- The unit is a step of this run: what lasts for some steps makes them depend on each other, and says nothing of other runs. p_value is
 -- the binomial tail of k in n, times the hosts (links). Costs are those of the n steps.
 -- A host's cost is its own time beyond the median of hosts with as many partners in the same collective, but no more than it enters behind
--- all hosts of the collective: in a tree an inner host may enter behind its equal, while all wait for a leaf. Where the programs' events
--- (stragglers) say that waiting for another host of the job costs more than half of that, the host is not called slow. Hosts of unlike roles are compared with their own median over the steps, but no more than the step is longer than the
--- median step: only what changes in the run is seen. Of two hosts none is called slow.
+-- all hosts of the collective: in a tree an inner host may enter behind its equal, while all wait for a leaf. So it is what a step gains
+-- without this lateness alone, and a lower bound where others enter late, too: the sentence says "at least" where its own time is more
+-- by 5%, and how much that is. Where the programs' events (stragglers) say that waiting for another host of the job costs more than half
+-- of the cost, the host is not called slow. Hosts of unlike roles are compared with their own median over the steps, but no more than the
+-- step is longer than the median step: only what changes in the run is seen. Of two hosts none is called slow.
 -- A link's cost is stalled_ms of edge_times (loss), or excess_ms there and late_ms of edge_causes. What is not seen: a cause that all hosts share, and one that
 -- is there in all steps of hosts of unlike roles.
 WITH thresholds AS (
@@ -35,6 +37,7 @@ WITH thresholds AS (
            0.8 AS slow_part, 0.6 AS slow_shared_part, -- of the usual rate, the second where the ends have several links
            0.0002 AS least_again, 0.1 AS other_part,  -- of the payload: sent again, of other traffic
            0.5 AS least_cause,                        -- of the cost: where the window is small, where the way is longer
+           1.05 AS least_beyond,                      -- own time beyond the others' over the cost, which is a lower bound then
            0.5 AS least_logged                        -- of the cost: that of waiting for another host by the log, which contradicts
 ), degrees AS (
     SELECT run_id, job, "position", host_ip, count(DISTINCT peer_ip) AS partners
@@ -66,13 +69,14 @@ WITH thresholds AS (
 ), host_costs AS (
     SELECT run_id, job, step, "position", 'slow_host' AS kind, host_ip, NULL AS peer_ip,
            greatest(0, CASE WHEN others_ms IS NULL THEN least(own_ms - usual_ms, longer_ms)
-                            ELSE least(own_ms - list_median(others_ms), (entry_ns - before_ns) / 1e6) END) AS cost_ms
+                            ELSE least(own_ms - list_median(others_ms), (entry_ns - before_ns) / 1e6) END) AS cost_ms,
+           own_ms - list_median(others_ms) AS beyond_ms
     FROM siblings
     -- a host enters the channels of a communicator at once
     QUALIFY row_number() OVER (PARTITION BY run_id, job, step, host_ip, entry_ns ORDER BY cost_ms DESC, "position") = 1
 ), link_costs AS (
     SELECT run_id, job, step, "position", kind, src_ip AS host_ip, dst_ip AS peer_ip,
-           CASE kind WHEN 'loss' THEN stalled_ms ELSE greatest(excess_ms, 0) + late_ms END AS cost_ms
+           CASE kind WHEN 'loss' THEN stalled_ms ELSE greatest(excess_ms, 0) + late_ms END AS cost_ms, NULL AS beyond_ms
     FROM (SELECT *, unnest(['slow_link', 'loss']) AS kind FROM edge_causes WHERE step > 0)
 ), touched AS (
     SELECT run_id, job, end_ip AS host_ip, count(*) / any_value(links) AS link_share
@@ -80,11 +84,11 @@ WITH thresholds AS (
           FROM (SELECT DISTINCT run_id, job, src_ip, dst_ip FROM edge_times WHERE step > 0))
     GROUP BY run_id, job, end_ip
 ), costs AS (
-    SELECT run_id, job, step, kind, host_ip, peer_ip, 1 AS level, sum(cost_ms) AS cost_ms
+    SELECT run_id, job, step, kind, host_ip, peer_ip, 1 AS level, sum(cost_ms) AS cost_ms, sum(beyond_ms) AS beyond_ms
     FROM (FROM host_costs UNION ALL FROM link_costs)
     GROUP BY ALL
     UNION ALL  -- all links of a host, which send at the same time; not of one that has all links of the job
-    SELECT run_id, job, step, kind, host_ip, NULL, 2, sum(cost_ms)
+    SELECT run_id, job, step, kind, host_ip, NULL, 2, sum(cost_ms), NULL
     FROM (SELECT run_id, job, step, "position", kind, end_ip AS host_ip, max(cost_ms) AS cost_ms
           FROM (SELECT *, unnest([host_ip, peer_ip]) AS end_ip FROM link_costs)
           GROUP BY ALL)
@@ -93,7 +97,7 @@ WITH thresholds AS (
     WHERE link_share < most_links
     GROUP BY ALL
     UNION ALL
-    SELECT run_id, job, step, kind, NULL, NULL, 3, sum(cost_ms)
+    SELECT run_id, job, step, kind, NULL, NULL, 3, sum(cost_ms), NULL
     FROM (SELECT run_id, job, step, "position", kind, max(cost_ms) AS cost_ms FROM link_costs WHERE kind = 'loss' GROUP BY ALL)
     GROUP BY ALL
 ), lengths AS (
@@ -110,7 +114,8 @@ WITH thresholds AS (
     WINDOW of_one AS (PARTITION BY run_id, job, step, kind, level)
 ), units AS (
     SELECT run_id, job, kind, level, host_ip, peer_ip, sum(cost_ms) FILTER (is_lost) AS total_ms, count(*) FILTER (is_lost) AS n,
-           count(*) FILTER (is_lost AND is_most) AS k, total_ms / any_value(behind_first) AS cost_ms, any_value(step_ms) AS step_ms
+           count(*) FILTER (is_lost AND is_most) AS k, total_ms / any_value(behind_first) AS cost_ms, any_value(step_ms) AS step_ms,
+           sum(beyond_ms) FILTER (is_lost) / any_value(behind_first) AS beyond_ms
     FROM judged
     GROUP BY run_id, job, kind, level, host_ip, peer_ip
 ), touching AS (
@@ -194,7 +199,7 @@ WITH thresholds AS (
                              WHEN delay_share >= least_cause THEN 'delay'
                              ELSE c.kind END AS kind),
            gbit_per_s, usual_gbit_per_s, is_shared, retransmitted_bytes, payload_bytes, other_bytes, window_bytes, extra_ms,
-           marked_share, other_bytes > other_part * payload_bytes AS is_met,
+           marked_share, other_bytes > other_part * payload_bytes AS is_met, coalesce(beyond_ms > least_beyond * cost_ms, false) AS is_bound,
            coalesce(a.label, c.host_ip) AS host, coalesce(b.label, c.peer_ip) AS peer,
            CASE WHEN peer IS NOT NULL THEN format('The link {} to {}', host, peer)
                 WHEN host IS NOT NULL THEN format('The links of {}', host) ELSE 'Most links' END AS link, CASE WHEN peer IS NULL THEN '' ELSE 's' END AS s
@@ -214,9 +219,13 @@ SELECT run_id, job, row_number() OVER (PARTITION BY run_id, job ORDER BY p_value
                                     100 * retransmitted_bytes / payload_bytes, payload_bytes / 1e6)
             WHEN 'delay' THEN format('{} answer{} {:.3g} ms later than other links', link, s, extra_ms)
             ELSE format('{} carr{} {:.3g} Gbit/s where similar links carry {:.3g}', link, CASE s WHEN '' THEN 'y' ELSE 'ies' END, gbit_per_s, usual_gbit_per_s) END
-       || format(': {} ms of {} ms a step ({:.0f}%)', format(CASE WHEN cost_ms < 100 THEN '{:.3g}' ELSE '{:.0f}' END, cost_ms),
+       || format(': {}{} ms of {} ms a step ({:.0f}%)', CASE WHEN is_bound THEN 'at least ' ELSE '' END,
+                 format(CASE WHEN cost_ms < 100 THEN '{:.3g}' ELSE '{:.0f}' END, cost_ms),
                  format(CASE WHEN step_ms < 1000 THEN '{:.4g}' ELSE '{:.0f}' END, step_ms), 100 * share_of_step)
-       || CASE kind WHEN 'slow_host' THEN '; it needs that much longer than the others behind its last data (computing, not the network)'
+       || CASE kind WHEN 'slow_host'
+                    THEN format('; it needs {} longer than the others behind its last data (computing, not the network){}',
+                                CASE WHEN is_bound THEN format('{:.3g} ms', beyond_ms) ELSE 'that much' END,
+                                CASE WHEN is_bound THEN ', in part while another host has not entered either' ELSE '' END)
                     WHEN 'background' THEN format('; other traffic of {:.1f} MB shares a link', other_bytes / 1e6)
                     WHEN 'congestion' THEN CASE WHEN is_met THEN format('; several other hosts send {:.1f} MB to its receiver at the same time', other_bytes / 1e6)
                                                 ELSE format('; {:.3g} congestion marks (ECN) or notifications come with 100 of its packets', 100 * marked_share) END

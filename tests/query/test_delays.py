@@ -202,6 +202,9 @@ def test_an_inner_host_of_a_tree_is_slow_only_if_no_leaf_is_later(tmp_path: Path
         found = found_in.query("verdicts")
     assert found.select("run_id", "kind", "host_ip").rows() == [("inner", "slow_host", HOSTS[1])]
     assert 11 < found["cost_ms"][0] < 13  # 20 behind 0, but 3 gets the sums 8 ms later
+    bound = re.search(r"at least (1[12].*) ms of .* it needs (.*) ms longer .* another host", found["sentence"][0])
+    assert bound and float(bound[1]) == pytest.approx(found["cost_ms"][0], abs=0.05)
+    assert float(bound[2]) == pytest.approx(20, abs=0.5)
 
 
 def test_the_slow_link_is_named_and_what_it_costs(tmp_path: Path) -> None:
