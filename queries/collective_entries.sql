@@ -11,6 +11,7 @@
 -- column: entry_ns ns since the epoch, UTC; its first message behind that, of any size, on any connection of the job; in the first collective the last one before its data
 -- column: own_ms ms; from free_ns to entry_ns: what the host itself did between the two collectives
 -- column: is_waiting; whether it had got data of this collective before it sent anything for it, as the inner hosts of a tree; or waited for its receiver
+-- column: partners hosts; with which it exchanges data in this collective, in all steps: hosts with as many have the same part in it
 -- A host waits for its receiver (RDMA: until that has posted a buffer) where it has got data of this collective, but enters within
 -- 0.1 ms of the host to which its first message goes.
 -- gloo's receivers first say that they are ready. Where a program sends nothing before it has got data, entry_ns is no more than
@@ -25,6 +26,11 @@ WITH of_hosts AS MATERIALIZED (
     FROM of_hosts AS h
     ASOF LEFT JOIN of_hosts AS b
       ON h.run_id = b.run_id AND h.job = b.job AND h.host_ip = b.host_ip AND h.sent_ns > b.last_ns
+), degrees AS (
+    SELECT run_id, job, "position", host_ip, count(DISTINCT peer_ip) AS partners
+    FROM (SELECT DISTINCT run_id, job, "position", unnest([src_ip, dst_ip]) AS host_ip, unnest([dst_ip, src_ip]) AS peer_ip
+          FROM collective_transfers)
+    GROUP BY run_id, job, "position", host_ip
 ), own_flows AS (
     SELECT DISTINCT run_id, job, unnest([flow_id, reverse_flow_id]) AS flow_id
     FROM job_flows
@@ -46,8 +52,10 @@ WITH of_hosts AS MATERIALIZED (
       ON f.run_id = w.run_id AND f.job = w.job AND f.host_ip = w.host_ip AND f.sent_ns > w.entry_ns
 )
 SELECT e.run_id, e.job, e.step, e."position", e.host_ip, e.free_ns, e.entry_ns, (e.entry_ns - e.free_ns) / 1e6 AS own_ms,
-       coalesce(e.got_ns < e.entry_ns OR e.reached_ns < e.entry_ns - at_once_ns AND r.entry_ns >= e.entry_ns - at_once_ns, false) AS is_waiting
+       coalesce(e.got_ns < e.entry_ns OR e.reached_ns < e.entry_ns - at_once_ns AND r.entry_ns >= e.entry_ns - at_once_ns, false) AS is_waiting,
+       partners
 FROM (FROM entered, (SELECT 100_000 AS at_once_ns) WHERE entry_ns <= last_ns) AS e
+JOIN degrees AS d ON e.run_id = d.run_id AND e.job = d.job AND e."position" = d."position" AND e.host_ip = d.host_ip
 ASOF LEFT JOIN entered AS r  -- of its receiver
   ON e.run_id = r.run_id AND e.job = r.job AND e.peer_ip = r.host_ip AND e.entry_ns + at_once_ns >= r.entry_ns
 ORDER BY e.run_id, e.job, e.step, e."position", e.host_ip

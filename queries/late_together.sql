@@ -22,11 +22,6 @@ WITH thresholds AS (
     FROM (SELECT run_id, job, step, max(last_ns) AS end_ns FROM collective_transfers GROUP BY run_id, job, step)
     GROUP BY run_id, job
     HAVING steps > 0
-), degrees AS (
-    SELECT run_id, job, "position", host_ip, count(DISTINCT peer_ip) AS partners
-    FROM (SELECT DISTINCT run_id, job, "position", unnest([src_ip, dst_ip]) AS host_ip, unnest([dst_ip, src_ip]) AS peer_ip
-          FROM collective_transfers)
-    GROUP BY run_id, job, "position", host_ip
 ), receivers AS (
     SELECT run_id, job, "position", src_ip AS host_ip, any_value(dst_ip) AS to_ip
     FROM collective_transfers
@@ -44,7 +39,6 @@ WITH thresholds AS (
     SELECT run_id, job, step, "position", host_ip, entry_ns, count(*) OVER of_collective AS entered,
            greatest(0, own_ms - list_median(list(own_ms) OVER equals)) AS beyond_ms
     FROM entered
-    JOIN degrees USING (run_id, job, "position", host_ip)
     WINDOW of_collective AS (PARTITION BY run_id, job, step, "position"),
            equals AS (PARTITION BY run_id, job, step, "position", partners ORDER BY entry_ns
                       ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW)

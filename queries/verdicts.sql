@@ -39,11 +39,6 @@ WITH thresholds AS (
            0.5 AS least_cause,                        -- of the cost: where the window is small, where the way is longer
            1.05 AS least_beyond,                      -- own time beyond the others' over the cost, which is a lower bound then
            0.5 AS least_logged                        -- of the cost: that of waiting for another host by the log, which contradicts
-), degrees AS (
-    SELECT run_id, job, "position", host_ip, count(DISTINCT peer_ip) AS partners
-    FROM (SELECT DISTINCT run_id, job, "position", unnest([src_ip, dst_ip]) AS host_ip, unnest([dst_ip, src_ip]) AS peer_ip
-          FROM collective_transfers)
-    GROUP BY run_id, job, "position", host_ip
 ), ends AS (
     SELECT run_id, job, step, max(last_ns) AS end_ns
     FROM collective_transfers
@@ -55,7 +50,6 @@ WITH thresholds AS (
     SELECT e.*, longer_ms, "position" * 1000 + partners AS place,
            median(own_ms) OVER (PARTITION BY run_id, job, "position", host_ip) AS usual_ms
     FROM collective_entries AS e
-    JOIN degrees USING (run_id, job, "position", host_ip)
     JOIN longer USING (run_id, job, step)
     JOIN job_periods USING (run_id, job)
     WHERE step > 0 AND own_ms IS NOT NULL AND NOT is_waiting AND len(string_split(hosts, ',')) > 2
