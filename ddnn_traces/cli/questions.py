@@ -161,9 +161,7 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
         found = opened.query("verdicts")
         jobs = opened.query("jobs")
         paused = pauses.sentences(opened.query("long_steps"), opened) if jobs.height else {}
-        together = {}
-        for run_id, job, sentence in opened.query("late_together").select("run_id", "job", "sentence").iter_rows():
-            together[run_id, job] = f"{run_id}, job {job}: {sentence} (query late_together)."
+        together = pauses.together(opened.query("late_together"))
         seen = set(jobs["run_id"])
         unseen = [run for run in opened.run_ids if run not in seen]
         mixed = opened.query("jobs_of_run").drop_nulls("problem")

@@ -1,4 +1,4 @@
-"""Jobs that lose time in few long steps, in words: the command diagnose and the report say the same."""
+"""Jobs that lose time in ways of which no verdict tells, in words: the command diagnose and the report say the same."""
 
 from __future__ import annotations
 
@@ -37,3 +37,11 @@ def sentences(long_steps: pl.DataFrame, dataset: Dataset) -> dict[tuple[str, int
             "(query long_steps)."
         )
     return found
+
+
+def together(late_together: pl.DataFrame) -> dict[tuple[str, int], str]:
+    """A sentence for each job whose hosts are late in the same steps. late_together: rows of the query."""
+    return {
+        (run_id, job): f"{run_id}, job {job}: {sentence} (query late_together)."
+        for run_id, job, sentence in late_together.select("run_id", "job", "sentence").iter_rows()
+    }

@@ -336,7 +336,11 @@ def test_diagnose_names_hosts_that_are_late_together(command: RunCommand, tmp_pa
     """A step gains nothing without the lateness of one of them alone, so that none has a verdict."""
     with dataset(tmp_path / "dataset", ring("r", 1, always(1, 15) | always(3, 15))) as opened:
         assert opened.query("verdicts").is_empty()
+        with Results(opened) as results:
+            [section] = steps.chapter.sections(results, only=["delays"])
     [line] = command("diagnose", "dataset").stdout.decode().splitlines()
+    assert section.headline == f"Several hosts are late in the same steps in 1 job: {line}"
+    assert section.lists == [("Several hosts late at once", [line])]
     assert line.startswith("r, job 0: worker-2 (") and ", worker-4 (" in line
     assert line.endswith("without one of them alone (query late_together).")
 

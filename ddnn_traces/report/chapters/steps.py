@@ -6,6 +6,7 @@ import math
 
 import polars as pl
 
+from ddnn_traces.query import pauses
 from ddnn_traces.report.chapters.volume import NO_SERVER, no_phases
 from ddnn_traces.report.charts import farhat, gao, wire
 from ddnn_traces.report.number_text import (
@@ -58,13 +59,16 @@ def delays(section: Section, jobs: pl.DataFrame) -> None:
         ~pl.col("is_established"), -pl.col("share_of_step"), "run_id", "job", "rank"
     )
     established = found.filter("is_established")
-    paused = section.results.pauses
+    together = list(pauses.together(section.rows(Source("late_together"))).values())
+    others = [
+        ("Several hosts late at once", "Several hosts are late in the same steps", together),
+        ("Few long steps", "Few long steps cost time", section.results.pauses),
+    ]
+    section.lists = [(title, of_jobs) for title, _, of_jobs in others if of_jobs]
     said = [costliest(established, jobs), by_chance(found, established)]
-    if established.is_empty() and (found.height or not paused):
+    if established.is_empty() and (found.height or not section.lists):
         said = [_nothing(found.height, jobs.height)]
-    if paused:
-        said.append(f"Few long steps cost time in {counted(len(paused), 'job')}: {paused[0]}")
-        section.lists = [("Few long steps", paused)]
+    said += [f"{what} in {counted(len(of_jobs), 'job')}: {of_jobs[0]}" for _, what, of_jobs in others if of_jobs]
     section.headline = " ".join(filter(None, said))
     if found.is_empty():
         return
