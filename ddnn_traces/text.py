@@ -110,6 +110,12 @@ def digits(value: float, figures: int = 3) -> str:
     return text.rstrip("0").rstrip(".") if decimals else text
 
 
+def natural_order(label: str) -> list[tuple[bool, int, str]]:
+    """Sort key that puts worker-2 before worker-10."""
+    parts = (part for part in re.split("([0-9]+)", label) if part)
+    return [(True, int(part), part) if part[0] in "0123456789" else (False, 0, part) for part in parts]
+
+
 def listed(names: Sequence[str], most: int) -> str:
     """The first names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

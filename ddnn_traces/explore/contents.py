@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddnn_traces.query.bounded import BOUNDS
 from ddnn_traces.report.explorer import NO_HOST, TIMED_COLLECTIVES, WORKERS
+from ddnn_traces.text import natural_order
 
 if TYPE_CHECKING:
     import duckdb
@@ -100,14 +101,16 @@ _CLOSE = "SET enable_external_access = false; SET lock_configuration = true"
 
 @dataclass(frozen=True)
 class Contents:
-    """What the tables hold. series: names that have a colour each; empty: too many for that."""
+    """What the tables hold, names in natural order. series: those that have a colour; empty: too many for that."""
 
     runs: tuple[str, ...]
     window_ms: float
     series: tuple[str, ...]
+    senders: tuple[str, ...]
+    receivers: tuple[str, ...]
+    tracks: tuple[str, ...]
     steps: int
     collectives: int
-    tracks: int
     begin_s: float
     end_s: float
 
@@ -133,13 +136,16 @@ def make(dataset: Dataset, zoom: tuple[float, float] | None = None) -> Contents:
     connection.execute(_TABLES.format(window_ms=repr(window_ms), **values))
     connection.execute(_CLOSE)
     (found,) = connection.execute(_CONTENTS).fetchall()
-    series, *others = found
-    return Contents(runs, window_ms, tuple(series) if len(series) <= MOST_SERIES else (), *others)
+    series, senders, receivers, tracks = (tuple(sorted(names or (), key=natural_order)) for names in found[:4])
+    return Contents(
+        runs, window_ms, series if len(series) <= MOST_SERIES else (), senders, receivers, tracks, *found[4:]
+    )
 
 
 _CONTENTS = """
-SELECT coalesce(list(DISTINCT series ORDER BY series), []), count(step), (SELECT count(*) FROM explored_collectives),
-       (SELECT count(DISTINCT track) FROM explored_collectives), coalesce(min(since_start_s), 0.0),
+SELECT list(DISTINCT series), list(DISTINCT sender) FILTER (sender IS NOT NULL),
+       list(DISTINCT receiver) FILTER (receiver IS NOT NULL), (SELECT list(DISTINCT track) FROM explored_collectives),
+       count(step), (SELECT count(*) FROM explored_collectives), coalesce(min(since_start_s), 0.0),
        coalesce(max(until_s), 0.0)
 FROM (FROM explored_windows UNION ALL BY NAME FROM explored_steps)
 """
@@ -202,7 +208,7 @@ def collective_rows(collectives: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRela
         mode(last_host) AS "most often last to enter"
         """,
         "track, position, kind",
-    ).order("track, position")
+    ).order("regexp_extract_all(track, '[0-9]+')[:2]::BIGINT[], track, position")
 
 
 # --- charts
@@ -233,7 +239,7 @@ def spec(contents: Contents, is_narrow: bool = False) -> dict[str, Any]:
     over_time = [throughput(contents)]
     over_time += [_space(10), steps(contents)] if contents.steps else []
     over_time += [_space(10), collectives(contents), _LEGEND_OF_KINDS] if contents.collectives else []
-    senders, receivers = {"vconcat": [matrix(), _LEGEND_OF_MATRIX]}, flows(contents)
+    senders, receivers = {"vconcat": [matrix(contents), _LEGEND_OF_MATRIX]}, flows(contents)
     if is_narrow:
         for chart in [*over_time, senders["vconcat"][0], receivers]:
             if "plot" in chart:
@@ -285,7 +291,8 @@ def collectives(contents: Contents) -> dict[str, Any]:
         **_time(contents),
         "colorDomain": _KINDS,
         "colorRange": _COLOURS[: len(_KINDS)],
-        "height": 50 + 34 * contents.tracks,
+        "height": 50 + 34 * len(contents.tracks),
+        "yDomain": list(contents.tracks),
         "yLabel": None,
         "yAxis": None,
     }
@@ -325,7 +332,7 @@ def _many_steps(contents: Contents) -> list[dict[str, Any]]:
     ]
 
 
-def matrix() -> dict[str, Any]:
+def matrix(contents: Contents) -> dict[str, Any]:
     """Who sends how much to whom."""
     pairs = {"data": {"from": WINDOWS, "filterBy": f"${EVERYTHING}"}, "x": "receiver", "y": "sender"}
     cells = {"mark": "cell", **pairs, "fill": {"sum": "wire_bytes"}, "inset": 0.5, **_BYTES}
@@ -337,6 +344,7 @@ def matrix() -> dict[str, Any]:
         "marginLeft": 90,
         "marginBottom": 55,
         "marginTop": 30,
+        **({"xDomain": list(contents.receivers), "yDomain": list(contents.senders)} if contents.senders else {}),
         "xLabel": "receiver",
         "yLabel": "sender",
         "xTickRotate": -30,

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from ddnn_traces.explore.answers import Selection
 from ddnn_traces.report.explorer import FACETS
+from ddnn_traces.text import natural_order
 
 #: Of the runs in an address; servers of WebSockets take 8 kB of it in all.
 _MOST_LETTERS = 4000
@@ -113,7 +114,7 @@ def counts(known: Sequence[Mapping[str, Any]], facets: Mapping[str, str]) -> dic
     for facet in FACETS:
         left = set(fitting(known, facets, but=facet))
         values = Counter(_value(run, facet) for run in known if run["run_id"] in left)
-        found[facet] = dict(sorted(values.items(), key=lambda item: (len(item[0]) if item[0].isdigit() else 0, item)))
+        found[facet] = dict(sorted(values.items(), key=lambda item: natural_order(item[0])))
     return found
 
 

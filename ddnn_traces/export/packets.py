@@ -32,7 +32,7 @@ from ddnn_traces.messages import Messages
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store.layout import refuse_inside
 from ddnn_traces.store.whole_files import whole_file
-from ddnn_traces.text import counted, listed, nearest
+from ddnn_traces.text import counted, listed, natural_order, nearest
 
 if TYPE_CHECKING:
     from ddnn_traces.pcap.chosen import FiveTuple, FlowSearch
@@ -337,8 +337,10 @@ class _Wanted:
             names = self._run.rows("FROM host_names WHERE run_id = $run")
             found = [row["host_ip"] for row in names if row["host"] == name]
         if not found:
-            known = sorted({row["label"] for row in labels if row["label"]} | {row["host_ip"] for row in labels})
-            raise UsageError(f"run {self._run.name} has no host {name}; {nearest(name, known, 8)}")
+            known = {row["label"] for row in labels if row["label"]} | {row["host_ip"] for row in labels}
+            raise UsageError(
+                f"run {self._run.name} has no host {name}; {nearest(name, sorted(known, key=natural_order), 8)}"
+            )
         return found
 
     def _times_of_step(self, step: int) -> dict[str, tuple[int, int]]:

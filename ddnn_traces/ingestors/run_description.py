@@ -17,9 +17,10 @@ from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.ingestors.parsed_files import folder_of
 from ddnn_traces.ingestors.profilers.find import Recorded, read_profilers
 from ddnn_traces.ingestors.sources import RunInput, host_label, host_stem, role_of, run_name
-from ddnn_traces.ingestors.training_logs import TrainingLog, natural_order, read_logs
+from ddnn_traces.ingestors.training_logs import TrainingLog, read_logs
 from ddnn_traces.messages import Messages
 from ddnn_traces.pcap.interface_statistics import Counters
+from ddnn_traces.text import natural_order
 
 #: Logs of a run that are tried until one lines up with its captures: where two do not, the others mostly do not either.
 LOGS_TRIED = 2

@@ -29,7 +29,7 @@ from ddnn_traces.ingestors.parsed_files import files_in
 from ddnn_traces.ingestors.sources import host_label, role_of
 from ddnn_traces.messages import Messages
 from ddnn_traces.pcap.capture_facts import Int64Array
-from ddnn_traces.text import shown, valid_text
+from ddnn_traces.text import natural_order, shown, valid_text
 from ddnn_traces.text_files import MOST_LOG, csv_cells, is_missing, read_bytes, text_lines
 
 HEADER = ["Type", "ID", "Timestamp", "Loss", "Accuracy"]
@@ -142,12 +142,6 @@ def _warn_of_rows_without_log(files: Sequence[Path], workers: set[str], messages
         if (m := _ROWS_NAME.fullmatch(path.name)) and m["worker"] not in workers:
             log = f"train_history-{m['worker']}.log"
             messages.warn(f"{path}: not read, since {log} is not beside it; add that log, or remove this file")
-
-
-def natural_order(label: str) -> list[tuple[bool, int, str]]:
-    """Sort key that puts worker-2 before worker-10."""
-    parts = (part for part in re.split("([0-9]+)", label) if part)
-    return [(True, int(part), part) if part[0] in "0123456789" else (False, 0, part) for part in parts]
 
 
 def first_number(labels: Iterable[str | None]) -> int:

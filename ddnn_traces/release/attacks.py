@@ -25,14 +25,13 @@ from typing import TYPE_CHECKING, Any
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors import pipeline
 from ddnn_traces.ingestors.options import IngestOptions
-from ddnn_traces.ingestors.training_logs import natural_order
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import facts, leak_scan, request
 from ddnn_traces.release.anonymise import identifiers
 from ddnn_traces.release.anonymise import key as keys
 from ddnn_traces.release.anonymise.mapping import Anonymiser, Options, RunMapping
 from ddnn_traces.store import layout
-from ddnn_traces.text import sql_literal
+from ddnn_traces.text import natural_order, sql_literal
 
 if TYPE_CHECKING:
     import polars as pl

@@ -31,6 +31,14 @@ const chosenOpacity = (param) => ({condition: {param, value: 1}, value: 0.25});
 const point = (name, fields) => ({name, select: {type: 'point', fields}});
 const sum = (groupby) => ({aggregate: [{op: 'sum', field: 'bytes', as: 'bytes'}], groupby});
 
+// Names once each, W2 before W10: what an axis or a legend has, in its order.
+const natural = (names) => [...new Set(names)].sort((a, b) => a.localeCompare(b, 'en', {numeric: true}));
+const domains = ({windows, steps, collectives}) => ({
+  names: natural([...windows, ...steps].map((row) => row.series)), senders: natural(windows.map((row) => row.sender)),
+  receivers: natural(windows.map((row) => row.receiver)), tracks: natural(collectives.map((row) => row.track)),
+});
+const domain = (expr) => ({scale: {domain: {expr}}});
+
 const BYTES = "replace(format(datum.value, '.6~s'), regexp('([a-zA-Z]?)$'), ' $1B')";
 const end = (runs) => Math.max(...runs.map((run) => (run.windows + 1) * run.width_s));
 
@@ -53,7 +61,7 @@ const spec = (most, width, end_s, datasets) => {
   const time = {field: 'since_s', type: 'quantitative', title: "time since the run's first packet (s)",
     scale: {nice: false, domain: [0, {expr: 'end_s'}]}};
   const zoomed = {...time, scale: {nice: false, domain: ['time.since_s ? time.since_s[0] : 0', 'time.since_s ? time.since_s[1] : end_s'].map((expr) => ({expr}))}};
-  const series = {field: 'series', type: 'nominal', title: null, scale: {range: COLOURS}};
+  const series = {field: 'series', type: 'nominal', title: null, scale: {...domain('names').scale, range: COLOURS}};
   const bytes = {field: 'bytes', type: 'quantitative', format: '.3s', title: 'wire bytes (B)'};
   const isNarrow = width < 700;
   const inside = {labelAlign: 'left', labelPadding: -4, labelOffset: -11, labelLimit: width, ticks: false, domain: false}; // above the marks
@@ -63,7 +71,7 @@ const spec = (most, width, end_s, datasets) => {
       axis: {labelColor: '#222222', titleColor: '#222222', gridColor: '#e6e6e6', domainColor: '#888', tickColor: '#888'},
     },
     datasets,
-    params: [{name: 'end_s', value: end_s}],
+    params: Object.entries({end_s, ...domains(datasets)}).map(([name, value]) => ({name, value})),
     vconcat: [
       {data: {name: 'windows'}, width, height: 190,
         transform: [...filters('pair', 'flow'), sum(['series', 'run', 'width_s', 'windows', 'window']),
@@ -73,7 +81,7 @@ const spec = (most, width, end_s, datasets) => {
         params: [{name: 'time', select: {type: 'interval', encodings: ['x']}}],
         mark: {type: 'line', interpolate: 'step-after', strokeWidth: 1.2},
         encoding: {x: time, y: {field: 'gbit_per_s', type: 'quantitative', title: 'throughput (Gbit/s)'}, color: series,
-          strokeDash: {field: 'series', type: 'nominal', title: null, scale: {range: DASHES}}, detail: {field: 'run'}}},
+          strokeDash: {field: 'series', type: 'nominal', title: null, scale: {...domain('names').scale, range: DASHES}}, detail: {field: 'run'}}},
       ...charted('steps', {data: {name: 'steps'}, width, height: 110, transform: filters('time'), mark: {type: 'rule', strokeWidth: 2},
         encoding: {x: zoomed, x2: {field: 'until_s'}, y: {field: 'duration_ms', type: 'quantitative', title: 'step (ms)'}, color: {...series, legend: null},
           tooltip: ['run', 'worker', 'step', 'duration_ms'].map((field) => ({field}))}}),
@@ -81,12 +89,12 @@ const spec = (most, width, end_s, datasets) => {
         // the tick: what is shorter than a pixel
         layer: [{mark: {type: 'rule', strokeWidth: 10}, encoding: {x2: {field: 'until_s'}}}, {mark: {type: 'tick', height: 10, thickness: 1}}],
         encoding: {x: zoomed, color: {field: 'kind', type: 'nominal', title: null, scale: {domain: KINDS, range: COLOURS}},
-          y: {field: 'track', type: 'nominal', title: null, axis: inside},
+          y: {field: 'track', type: 'nominal', title: null, axis: inside, ...domain('tracks')},
           tooltip: ['run', 'track', 'step', 'position', 'kind', 'since_s', 'until_s', 'payload'].map((field) => ({field}))}}),
       {columns: isNarrow ? 1 : 2, concat: [
         {data: {name: 'windows'}, width: Math.min(isNarrow ? width : width * 0.36, CELL * receivers), height: Math.min(300, CELL * senders), params: [point('pair', ['sender', 'receiver'])],
           transform: [...filters('time', 'flow'), sum(['sender', 'receiver'])], mark: 'rect',
-          encoding: {x: {field: 'receiver', type: 'nominal', title: 'receiver', sort: 'ascending'}, y: {field: 'sender', type: 'nominal', title: 'sender'},
+          encoding: {x: {field: 'receiver', type: 'nominal', title: 'receiver', ...domain('receivers')}, y: {field: 'sender', type: 'nominal', title: 'sender', ...domain('senders')},
             color: {...bytes, scale: {type: 'log', nice: true, scheme: 'yellowgreenblue'}, legend: {labelExpr: BYTES, orient: 'bottom', labelOverlap: 'greedy', labelSeparation: 8}}, opacity: chosenOpacity('pair'),
             tooltip: ['sender', 'receiver', 'bytes'].map((field) => ({field}))}},
         {data: {name: 'windows'}, width: isNarrow ? width : width * 0.36, height: isNarrow ? {step: BAR} : Math.min(300, BAR * flows), params: [point('flow', ['flow'])],
@@ -137,7 +145,7 @@ const facets = (runs, changed) => {
       for (const run of runs) if (fits(run, name)) counts.set(run.settings[name], (counts.get(run.settings[name]) || 0) + 1);
       const label = document.createElement('label'), select = document.createElement('select');
       select.append(new Option(`all (${[...counts.values()].reduce((a, b) => a + b, 0)})`, ''));
-      const values = [...counts.keys()].sort((a, b) => a.localeCompare(b, 'en', {numeric: true}));
+      const values = natural(counts.keys());
       for (const value of values) select.append(new Option(`${value} (${counts.get(value)})`, value));
       select.value = counts.has(chosen[name]) ? chosen[name] : '';
       select.addEventListener('change', () => {
@@ -186,7 +194,8 @@ const start = async () => {
     if (JSON.stringify(wanted) !== JSON.stringify(drawnAs)) await embed(found);
     else {
       for (const name of wanted.drawn) view.data(name, found[name]);
-      view.signal('end_s', end(chosen())).run();
+      for (const [name, value] of Object.entries({end_s: end(chosen()), ...domains(found)})) view.signal(name, value);
+      await view.runAsync();
     }
     drawnAs = wanted;
   };

@@ -15,6 +15,7 @@ from small_runs import A, B, ring, write_captures
 import ddnn_traces
 from ddnn_traces.explore import contents as page
 from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.traffic.synthetic import SyntheticRun, write_runs
 
 ONE = "torch-mlp1-sgd-32-gloo-0ms-ring"
 TWO = "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2"
@@ -88,7 +89,7 @@ def test_collectives_are_those_of_the_queries_and_each_group_has_a_track(made: M
     ).rows()
     assert [row[:4] for row in shown] == expected != []
     assert {row[4] for row in shown} == {"job 0 group 0 (4 hosts)"}
-    assert (contents.collectives, contents.tracks) == (len(shown), 1)
+    assert (contents.collectives, contents.tracks) == (len(shown), ("job 0 group 0 (4 hosts)",))
     found = page.collective_rows(dataset.provide("").table("explored_collectives")).fetchall()
     kinds = {row[1:4:2] for row in shown}
     assert [(position, kind) for _, position, kind, *_ in found] == sorted(kinds)
@@ -144,6 +145,15 @@ def test_narrow_charts_fit_a_phone(made: Made) -> None:
     charts = list(plots(page.spec(made(ONE)[1], is_narrow=True)))
     assert [chart["width"] for chart in charts] == [360] * 5
     assert max(chart["width"] for chart in plots(page.spec(made(ONE)[1]))) > 1000
+
+
+def test_names_are_in_natural_order(tmp_path: Path) -> None:
+    write_runs(tmp_path / "d", [SyntheticRun("r", "ring", workers=11, steps=2, model_bytes=100_000, chatter=False)])
+    with ddnn_traces.open(tmp_path / "d") as dataset:
+        contents = page.make(dataset)
+        (matrix,) = (chart for chart in plots(page.spec(contents)) if chart["name"] == "matrix")
+    assert contents.senders == contents.receivers == tuple(f"W{number}" for number in range(1, 12))
+    assert (matrix["xDomain"], matrix["yDomain"]) == (list(contents.receivers), list(contents.senders))
 
 
 @pytest.mark.long

@@ -12,13 +12,13 @@ from ddnn_traces.ingestors.training_logs import (
     Event,
     Phases,
     TrainingLog,
-    natural_order,
     read_events,
     read_logs,
     read_phases,
     seconds_to_ns,
 )
 from ddnn_traces.messages import Messages
+from ddnn_traces.text import natural_order
 
 HEADER = "Type,ID,Timestamp,Loss,Accuracy"
 

@@ -511,6 +511,16 @@ def test_the_parts_of_a_step_add_up(query: Query) -> None:
     assert sum(row["ms"] for row in rows) == pytest.approx(frame["step_ms"].sum(), rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("name", "source"), [("straggler_slack", "straggler_summary"), ("overlap_shares", "overlap_summary")]
+)
+def test_workers_are_in_natural_order(name: str, source: str, query: Query) -> None:
+    first = query(source).drop_nulls("worker").head(1)
+    frame = pl.concat([first.with_columns(worker=pl.lit(f"worker-{number}")) for number in (1, 10, 11, 2, 9)])
+    workers = [row["worker"] for row in drawn(spec_of(name, frame)) if "worker" in row]
+    assert list(dict.fromkeys(workers)) == [f"worker-{number}" for number in (1, 2, 9, 10, 11)]
+
+
 HOSTILE = "a\"'); datum.x = alert(1) // \\u003c </script> \u2028 {{7*7}}"
 
 

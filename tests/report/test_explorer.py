@@ -129,6 +129,23 @@ def test_a_chart_is_there_where_a_chosen_run_has_rows_for_it(tmp_path: Path) -> 
 
 
 @pytest.mark.long
+def test_hosts_of_another_run_are_on_the_axes(tmp_path: Path) -> None:
+    """As many hosts as in the first run, so that the charts stay and only their rows change."""
+    flows = {"run_id": ["a", "b"], "flow_id": [0, 0], "src_ip": ["10.0.0.9", "10.0.0.2"]}
+    flows |= {"dst_ip": ["10.0.0.10", "10.0.0.10"], "src_port": [1, 1], "dst_port": [2, 2], "protocol": [6, 6]}
+    windows = {"run_id": ["a", "b"], "flow_id": [0, 0], "window_start_ns": [0, 0], "window_ns": [1000] * 2}
+    ends = {"run_id": ["a", "a", "b", "b"], "host_ip": ["10.0.0.9", "10.0.0.10", "10.0.0.2", "10.0.0.10"]}
+    tables = {"runs": {"run_id": ["a", "b"]}, "hosts": ends, "flows": flows | {"wire_bytes": [9, 5]}}
+    tables["flow_windows"] = windows | {"wire_bytes": [9, 5]}
+    with write_dataset(tmp_path / "d", {name: pl.DataFrame(rows) for name, rows in tables.items()}) as opened:
+        explorer.write(opened, tmp_path / "page.html")
+    found = probe(tmp_path / "page.html", tmp_path, HOSTS_OF, fragment="#run=a", ready="drawn")
+    receiver = "10.0.0.10"
+    assert found["a"] == [receiver, "10.0.0.9"] and found["b"] == [receiver, "10.0.0.2"]
+    assert found["both"] == [receiver, "10.0.0.2", "10.0.0.9"]
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("width", [650, 1200])
 def test_a_legend_of_many_runs_fits_the_page(width: int, tmp_path: Path) -> None:
     runs = [SyntheticRun(f"a-run-with-a-name-of-forty-characters-{n}", "ring", workers=2, steps=2, model_bytes=10_000)
@@ -153,7 +170,9 @@ def test_more_hosts_than_colours_are_told_by_dashes_and_equal_volumes_have_a_leg
     with ddnn_traces.open(tmp_path / "d") as opened:
         explorer.write(opened, tmp_path / "page.html")
     found = probe(tmp_path / "page.html", tmp_path, STROKES, ready="drawn")
-    assert len(found["hosts"]) == 12 == len({tuple(stroke) for stroke in found["strokes"]})
+    names = [f"W{number}" for number in range(1, 13)]  # W2 before W10, in the legend and on both axes
+    assert found["hosts"] == names and found["axes"] == [names, names]
+    assert len({tuple(stroke) for stroke in found["strokes"]}) == 12
     assert len({colour for colour, _ in found["strokes"]}) == 10
     assert len(found["bytes"]) > 1 and len(set(found["bytes"])) == len(found["bytes"])
 
@@ -164,7 +183,10 @@ STROKES = """
     const symbols = [...document.querySelectorAll('.mark-symbol.role-legend-symbol path')];
     const strokes = symbols.map((path) => [path.getAttribute('stroke'), path.getAttribute('stroke-dasharray')]);
     const hosts = labels.filter((label) => label.startsWith('W'));
-    return {hosts, strokes: strokes.slice(0, hosts.length), bytes: labels.filter((label) => label.endsWith('B'))};
+    const named = [...document.querySelectorAll('.mark-text.role-axis-label')].map(
+        (axis) => [...axis.querySelectorAll('text')].map((text) => text.textContent));
+    const axes = named.filter((texts) => texts.every((text) => /^W[0-9]+$/.test(text)));
+    return {hosts, axes, strokes: strokes.slice(0, hosts.length), bytes: labels.filter((label) => label.endsWith('B'))};
 """
 
 LEGEND = """
@@ -172,6 +194,19 @@ LEGEND = """
     const names = texts.filter((text) => text.textContent.startsWith('a-run'));
     const right = Math.max(...texts.map((text) => text.getBoundingClientRect().right));
     return {names: names.map((text) => text.textContent), right};
+"""
+
+HOSTS_OF = """
+    const list = document.getElementById('runs');
+    const axes = async (...names) => {
+        for (const option of list.options) option.selected = names.includes(option.value);
+        list.dispatchEvent(new Event('change'));
+        await globalThis.drawn;
+        const named = [...document.querySelectorAll('.mark-text.role-axis-label')].map(
+            (axis) => [...axis.querySelectorAll('text')].map((text) => text.textContent));
+        return named.filter((texts) => texts.length && texts.every((text) => /^10[.0-9]+$/.test(text))).flat();
+    };
+    return {a: await axes('a'), b: await axes('b'), both: await axes('a', 'b')};
 """
 
 STEPS_OF = """

@@ -20,9 +20,9 @@ from ddnn_traces.ingestors.profilers import chrome_trace, flight_recorder, horov
 from ddnn_traces.ingestors.profilers.calls import Recording
 from ddnn_traces.ingestors.profilers.json_items import Reader, documents, items
 from ddnn_traces.ingestors.sources import RunInput
-from ddnn_traces.ingestors.training_logs import Event, first_number, natural_order, rank_of
+from ddnn_traces.ingestors.training_logs import Event, first_number, rank_of
 from ddnn_traces.messages import Messages
-from ddnn_traces.text import counted, valid_text
+from ddnn_traces.text import counted, natural_order, valid_text
 
 _NAMES = re.compile(
     r"(?P<stem>(.*[-_.])?(flight[-_]?recorder|fr[-_]?trace|nccl_trace|comm_lib_trace|kineto|pt\.trace)([-_.].*)?)"

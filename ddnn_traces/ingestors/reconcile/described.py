@@ -23,14 +23,14 @@ from ddnn_traces.ingestors.reconcile.log_clocks import LogClock
 from ddnn_traces.ingestors.reconcile.vantage import OWN_SHARE, is_host
 from ddnn_traces.ingestors.run_description import Description
 from ddnn_traces.ingestors.sources import host_stem, role_of
-from ddnn_traces.ingestors.training_logs import FIRST_WORKER, Event, Step, first_number, natural_order, rank_of
+from ddnn_traces.ingestors.training_logs import FIRST_WORKER, Event, Step, first_number, rank_of
 from ddnn_traces.pcap.interface_statistics import COLUMNS as COUNTERS
 from ddnn_traces.pcap.interface_statistics import OF_FILE
 from ddnn_traces.query.views import hide_progress_bar
 from ddnn_traces.store import schema
 from ddnn_traces.store.parquet import partition
 from ddnn_traces.store.whole_files import no_memory, no_space
-from ddnn_traces.text import listed, sql_literal
+from ddnn_traces.text import listed, natural_order, sql_literal
 
 if TYPE_CHECKING:
     import duckdb

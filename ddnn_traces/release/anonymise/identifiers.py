@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from ddnn_traces.errors import UsageError, needs_extra
 from ddnn_traces.ingestors.sources import host_label, series_name
-from ddnn_traces.ingestors.training_logs import natural_order
 from ddnn_traces.release.anonymise.key import Key
 from ddnn_traces.store import schema
+from ddnn_traces.text import natural_order
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,6 +11,7 @@ import altair as alt
 import polars as pl
 
 from ddnn_traces.report.charts import panels, style
+from ddnn_traces.text import natural_order
 
 _KINDS = {
     "all_reduce": style.OKABE_ITO[0], "all_gather": style.OKABE_ITO[5], "reduce_scatter": style.OKABE_ITO[2],
@@ -58,7 +59,7 @@ def step_boundaries(frame: pl.DataFrame) -> alt.TopLevelMixin:
 @style.chart("Slack of each worker at the start of communication, by run")
 def straggler_slack(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Mean slack of each worker, and how often it is last, of query straggler_summary; runs without are left out."""
-    shown = frame.drop_nulls("worker").select(
+    shown = _in_order(frame.drop_nulls("worker")).select(
         "run_id", "worker", "mean_slack_ms", "share_last", "more_often_than_chance", "p_value", "mean_cost_ms",
         "cost_share", "steps",
     )  # fmt: skip
@@ -116,6 +117,12 @@ def collectives(frame: pl.DataFrame) -> alt.TopLevelMixin:
     return panels.alike_panels(strip, chart, values, 480)
 
 
+def _in_order(frame: pl.DataFrame) -> pl.DataFrame:
+    """The rows of each run by its workers in natural order."""
+    place = pl.col("worker").cast(pl.Enum(sorted(frame["worker"].unique(), key=natural_order)))
+    return frame.select(pl.all().sort_by(place, maintain_order=True).over("run_id"))
+
+
 def _worker_rows() -> alt.Y:
     return alt.Y("worker:N", title="worker (host)", sort=None, axis=alt.Axis(ticks=False, labelLimit=120))
 
@@ -124,7 +131,8 @@ def _worker_rows() -> alt.Y:
 def overlap_shares(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """How each worker spends a mean step, of query overlap_summary."""
     keys = ["run_id", "worker", "overlap_share", "measured_by"]
-    parts = frame.unpivot(list(_PARTS), index=keys, variable_name="part", value_name="ms").with_columns(
+    rows = _in_order(frame)
+    parts = rows.unpivot(list(_PARTS), index=keys, variable_name="part", value_name="ms").with_columns(
         pl.col("part").replace(_PARTS),
         place=pl.col("part").replace_strict({name: place for place, name in enumerate(_PARTS)}),
     )
