@@ -31,6 +31,14 @@ settings.register_profile("nightly", max_examples=300, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
+def pytest_configure() -> None:
+    """Of as many test processes as CPUs each keeps one: threads of DuckDB and Arrow do not wait for another process."""
+    cpus = sorted(os.sched_getaffinity(0))
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if worker and len(cpus) == int(os.environ["PYTEST_XDIST_WORKER_COUNT"]):
+        os.sched_setaffinity(0, [cpus[int(worker.removeprefix("gw"))]])
+
+
 # To look for cycles among the objects of 4,000 tests takes a tenth of the time in which they are collected.
 gc.disable()
 

@@ -56,6 +56,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
+@pytest.mark.long
 def test_an_installed_wheel_works(site: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(site)}
     result = subprocess.run(
@@ -91,6 +92,7 @@ for name in samples.FOLDERS:
 """
 
 
+@pytest.mark.long
 def test_samples_of_a_wheel_are_those_of_the_checkout(site: Path, tmp_path: Path) -> None:
     """Unpacked into the cache once, also where two processes begin together."""
     environment = {**os.environ, "PYTHONPATH": str(site), "XDG_CACHE_HOME": str(tmp_path / "cache")}

@@ -135,6 +135,7 @@ def test_errors_name_parameters_of_python(tmp_path: Path) -> None:
         ddnn_traces.publish("dataset", tmp_path / "release", titel="Rings")
 
 
+@pytest.mark.long
 def test_tables_of_one_file(tmp_path: Path, sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a dataset has them; in chunks they are the same rows. No query is made for them, which would take seconds."""
     monkeypatch.delattr(views, "_query")
@@ -222,6 +223,7 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize(
     "what", ["threading.Event().wait()", "queue.SimpleQueue().get()", "thread.join()", "process.wait()"]
 )
+@pytest.mark.long_after(2)
 def test_an_interrupt_ends_any_wait(order: str, what: str) -> None:
     """polars' handler of SIGINT, which it sets when it is imported, would let the wait go on."""
     code = CTRL_C + WAITS.replace("ORDER", order).replace("WHAT", what)

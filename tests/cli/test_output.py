@@ -66,6 +66,7 @@ def test_the_suffix_of_out_is_the_format(command: RunCommand, tmp_path: Path, se
         ("plot", ["traffic_matrix"], "chart.json"),
     ],
 )
+@pytest.mark.long_after(1)
 def test_a_missing_folder_of_out_is_made(
     command: RunCommand, tmp_path: Path, several: Dataset, name: str, words: list[str], out: str
 ) -> None:
@@ -137,8 +138,8 @@ def test_a_command_whose_reader_left_ends_quietly(
     assert [said for said in capfd.readouterr().err.splitlines() if not said.startswith("note: ")] == []
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("output_format", mostly_long(FORMATS, "csv", "table", "json"))
+@pytest.mark.parametrize("unbuffered", mostly_long(["", "1"], ""))
+@pytest.mark.parametrize("output_format", mostly_long(FORMATS, "csv", "table"))
 def test_a_reader_may_leave_early(output_format: str, unbuffered: str, several: Dataset) -> None:
     """As head -1 does, with and without Python's buffer."""
     many = "SELECT range AS number, 'some words to write' AS text FROM range(50000)"
@@ -300,6 +301,7 @@ def test_each_command_that_reads_a_dataset_takes_patterns_of_runs(
     assert done.returncode == 2 and "no run matches mpi-*" in done.stderr.decode()
 
 
+@pytest.mark.long
 def test_check_of_some_runs_reads_only_these(command: RunCommand, tmp_path: Path, several: Dataset) -> None:
     shutil.copytree(several.path, tmp_path / "damaged")
     damaged = next((tmp_path / "damaged" / "flows" / "run_id=torch-a").glob("*.parquet"))

@@ -60,6 +60,7 @@ def kinds(dataset: Dataset) -> Counter[tuple[str, str]]:
 @pytest.mark.parametrize(
     "run", ["torch-mlp4-sgd-32-gloo-normal-fsdp-n4", "torch-blocks-sgd-32-gloo-normal-tensor_data-n4"]
 )
+@pytest.mark.long_after(1)
 def test_captures_of_clocks_that_differ_have_the_same_collectives(run: str, tmp_path: Path) -> None:
     for name in ("right", "off"):
         (tmp_path / name).mkdir()

@@ -337,6 +337,7 @@ def test_equal_layers_of_pytorch(name: str, gathered: int) -> None:
         ("late_host_of_a_ring", {"all_reduce": 1}),  # four of five hosts send behind the wait as behind the computation
     ],
 )
+@pytest.mark.long_after(2)
 def test_a_late_host_of_real_training(name: str, kinds: dict[str, int]) -> None:
     """Messages of gloo with 4 to 6 hosts, one of which sleeps for 60 to 100 ms a step: three runs of the testbed, and
     two of fully_shard in network namespaces."""

@@ -72,6 +72,7 @@ def truth(run: str, program: str) -> dict[Key, tuple[int, float]]:
 
 
 @pytest.mark.parametrize(("run", "job", "program"), JOBS, ids=[f"{program}-{job}" for _, job, program in JOBS])
+@pytest.mark.long_after(2)
 def test_each_rank_has_the_collectives_of_its_program(run: str, job: int, program: str, tmp_path: Path) -> None:
     with opened(run) as dataset:
         ranks, groups, _ = written(dataset, tmp_path / "out", job=job)
@@ -102,6 +103,7 @@ def replay(
     return ranks, groups
 
 
+@pytest.mark.long_after(1)
 def test_with_the_times_of_the_run_each_begins_when_it_did(replay: tuple[Ranks, Groups]) -> None:
     for nodes in replay[0]:
         ended: dict[int, int] = {}
@@ -166,7 +168,7 @@ def test_what_cannot_be_told_is_said(tmp_path: Path) -> None:
     assert {node.others["step"] for node in calls} == {2, 3, 4}
     for node in calls:
         (row,) = kinds.filter(position=node.others["position"]).to_dicts()
-        assert node.others["kind_or"] == row["kind_or"] == "two all_gather or reduce_scatter"
+        assert node.others["kind_or"] == row["kind_or"] == "two all_gather or reduce_scatter, or one of twice the bytes"
         assert node.name.endswith(f", or {row['kind_or']}")
         assert (node.others["tensor_bytes"], node.others["confidence"]) == (row["tensor_bytes"], row["confidence"])
     left_out = int(lines[0].removeprefix("left out: ").split(" ")[0].replace(",", ""))
@@ -190,6 +192,7 @@ def test_options_of_transfers_do_not_go_with_collectives(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("run", "job", "program"), JOBS[1:4], ids=[program for _, _, program in JOBS[1:4]])
+@pytest.mark.long_after(1)
 def test_goal_has_the_messages_of_the_collectives(run: str, job: int, program: str, tmp_path: Path) -> None:
     with opened(run) as dataset:
         line, note = SIMULATORS["goal"].write_run(dataset, tmp_path / "run.goal", ReplayOptions(collectives=True))

@@ -152,6 +152,7 @@ def test_full_timeline_ends_and_says_so(run: Dataset, tmp_path: Path) -> None:
     assert sorted(e["ts"] for e in of_phase(whole, "X", "C"))[100] == pytest.approx(end_ms * 1000, abs=0.5)
 
 
+@pytest.mark.long
 def test_same_bytes_also_compressed(run: Dataset, tmp_path: Path) -> None:
     for name in ("a.json", "b.json", "a.json.gz", "b.json.gz"):
         perfetto.write(run, tmp_path / name)

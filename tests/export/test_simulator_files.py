@@ -22,6 +22,7 @@ from ddnn_traces.query.dataset import Dataset
 RUN = "torch-mlp1-sgd-32-gloo-0ms-ring"
 
 
+@pytest.mark.long
 def test_sizes_beyond_32_bits(tmp_path: Path) -> None:
     size = 3 * 2**32 + 1
     with chain(tmp_path, size) as dataset:
@@ -161,6 +162,7 @@ def test_nothing_to_replay(sample_dataset: Dataset, tmp_path: Path) -> None:
     assert not (tmp_path / "run.goal").exists()
 
 
+@pytest.mark.long
 def test_folders_of_others_stay(tmp_path: Path) -> None:
     with chain(tmp_path) as dataset:
         theirs = tmp_path / "theirs"

@@ -43,6 +43,7 @@ def labels(dataset: Dataset) -> list[str | None]:
         (("x.pcap0", "x.pcap1", "x.pcap2"), [None] * 3),  # tcpdump -C
     ],
 )
+@pytest.mark.long_after(4)
 def test_the_names_of_captures_are_those_of_the_hosts(
     tmp_path: Path, names: tuple[str, ...], expected: list[str | None]
 ) -> None:
@@ -70,6 +71,7 @@ def test_logs_of_workers_that_no_capture_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", ["node0{}.pcap", "gpu{}.pcap"])
+@pytest.mark.long_after(1)
 def test_a_log_of_no_worker_beside_hosts_that_are_none_is_nobody_s(tmp_path: Path, names: str) -> None:
     folder = folder_of(tmp_path, (names.format(1), names.format(2), names.format(3)), "")
     messages = Messages()

@@ -70,22 +70,29 @@ def files_of(dataset: Path) -> dict[str, tuple[int, int]]:
 ENDS = [1_700_000_000_000_050_000, 1_700_000_000_000_100_000]
 
 
-@pytest.fixture
-def runs(tmp_path: Path) -> Path:
-    """Run folders one and two, with a log, and a run.toml in one."""
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run folders one and two, with a log, and a run.toml in one, and their dataset: to be copied."""
+    folder = tmp_path_factory.mktemp("made")
     for name, hosts in (("one", (A, B)), ("two", (B, C))):
         captured = {f"worker-{n}.pcap": filter(sent_by(host), ring(*hosts)) for n, host in enumerate(hosts, 1)}
-        write_captures(tmp_path / "runs" / name, captured)
-        write_log(tmp_path / "runs" / name, "worker-1", ENDS)
-    (tmp_path / "runs" / "one" / "run.toml").write_text("model = 'mlp1'\n")
-    return tmp_path / "runs"
+        write_captures(folder / "runs" / name, captured)
+        write_log(folder / "runs" / name, "worker-1", ENDS)
+    (folder / "runs" / "one" / "run.toml").write_text("model = 'mlp1'\n")
+    ingest(folder / "runs", folder / "dataset")
+    return folder
 
 
 @pytest.fixture
-def out(tmp_path: Path, runs: Path) -> Path:
+def runs(tmp_path: Path, made: Path) -> Path:
+    """The run folders; a copied file has the time of the original."""
+    return Path(shutil.copytree(made / "runs", tmp_path / "runs"))
+
+
+@pytest.fixture
+def out(tmp_path: Path, made: Path) -> Path:
     """The runs' dataset."""
-    ingest(runs, tmp_path / "dataset")
-    return tmp_path / "dataset"
+    return Path(shutil.copytree(made / "dataset", tmp_path / "dataset"))
 
 
 ONE, TWO = ["one/worker-1.pcap", "one/worker-2.pcap"], ["two/worker-1.pcap", "two/worker-2.pcap"]
@@ -343,6 +350,7 @@ def test_changed_description_with_aligned_clocks(sample: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("where", ["hosts", "put"])
+@pytest.mark.long_after(2)
 def test_interrupted_while_a_run_is_described_anew(
     runs: Path, out: Path, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

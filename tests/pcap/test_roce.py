@@ -64,6 +64,7 @@ LOSSES = {"none": (), "one": (7,), "two": (7, 9), "neighbours": (7, 8), "apart":
 @pytest.mark.parametrize("selective", [False, True])
 @pytest.mark.parametrize("losses", LOSSES)
 @pytest.mark.parametrize("operation", ["send", "write", "read"])
+@pytest.mark.long_after(12)
 def test_losses(operation: str, losses: str, selective: bool) -> None:
     """At the sender, before the network lost packets, and at the receiver; across the wrap of the numbers."""
     sizes, number, packets = [10 * roce.MTU, 100, 20 * roce.MTU - 1, 0, 18 * roce.MTU], 2**24 - 20, list[Sent]()

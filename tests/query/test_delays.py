@@ -314,6 +314,7 @@ def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Pa
     ]
 
 
+@pytest.mark.long
 def test_diagnose_tells_of_a_host_that_pauses_in_few_steps(command: RunCommand, tmp_path: Path) -> None:
     """Two of twenty steps cost too little in most steps for a verdict, and one long step tells of no cause."""
     pauses = {(2, 4): 300.0, (2, 9): 300.0}
@@ -332,6 +333,7 @@ def test_diagnose_tells_of_a_host_that_pauses_in_few_steps(command: RunCommand, 
     assert said[-1] == "Nothing stands out in 1 job."
 
 
+@pytest.mark.long
 def test_diagnose_names_hosts_that_are_late_together(command: RunCommand, tmp_path: Path) -> None:
     """A step gains nothing without the lateness of one of them alone, so that none has a verdict."""
     with dataset(tmp_path / "dataset", ring("r", 1, always(1, 15) | always(3, 15))) as opened:
@@ -345,6 +347,7 @@ def test_diagnose_names_hosts_that_are_late_together(command: RunCommand, tmp_pa
     assert line.endswith("without one of them alone (query late_together).")
 
 
+@pytest.mark.long
 def test_diagnose_names_runs_with_steps_and_without_a_job(command: RunCommand, tmp_path: Path) -> None:
     case = Path(__file__).parents[1] / "queries" / "inferred_steps" / "four_steps"
     tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}

@@ -78,6 +78,7 @@ def with_other_columns(file: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [cut, with_other_columns])
+@pytest.mark.long_after(2)
 def test_a_damaged_file_of_the_cache_is_made_again(
     damage: Callable[[Path], None], dataset: Dataset, cache: Path
 ) -> None:
@@ -268,6 +269,7 @@ def test_a_download_beside_a_training_is_named_with_the_command_without_it(tmp_p
         assert "inferred_steps --run r --param longest_step_s=5 --param job=0" in other
 
 
+@pytest.mark.long
 def test_nothing_is_to_choose_where_a_communicator_is(tmp_path: Path, cache: Path) -> None:
     """Experts: the flows of the all-reduce of all workers carry the all-to-alls of the groups, too."""
     job = {"run_id": "moe", "workers": 8, "iterations": 8, "model_bytes": 20_000_000, "compute_ms": 200.0}
@@ -311,6 +313,7 @@ def test_a_job_that_there_is_not_is_named(jobs: Dataset, name: str, params: dict
     ("name", "taken"),
     [("traffic_matrix", ["job", "communicator"]), ("job_steps", ["job"]), ("collectives", ["job", "communicator"])],
 )
+@pytest.mark.long_after(3)
 def test_describe_sql_and_queries_agree_on_job_and_communicator(jobs: Dataset, name: str, taken: list[str]) -> None:
     query = catalogue.find(name)
     assert re.findall(r"(\w+) BIGINT; .*; not in SQL$", query.description, re.MULTILINE) == taken

@@ -38,7 +38,7 @@ of_the_full_captures = pytest.mark.parametrize("folder", folders(FULL), ids=lamb
 
 
 @of_the_sample
-@pytest.mark.long_after(3)
+@pytest.mark.long_after(1)
 def test_volumes(sample_dataset: Dataset, folder: Path) -> None:
     assert_volumes(sample_dataset, folder)
 
@@ -230,7 +230,7 @@ def full_conservation(full_dataset: Dataset) -> dict[str, dict[str, Any]]:
 
 
 @of_the_sample
-@pytest.mark.long_after(3)
+@pytest.mark.long_after(1)
 def test_conservation(sample_conservation: dict[str, dict[str, Any]], folder: Path) -> None:
     expected = conservation_of(declared_exchange(folder, tomllib.loads((folder / "run.toml").read_text())))
     found = sample_conservation[folder.name]

@@ -290,6 +290,7 @@ def test_an_unknown_rate_is_unknown(undeclared: Dataset) -> None:
 
 
 @pytest.mark.parametrize("skip", [0, 1])
+@pytest.mark.long_after(1)
 def test_run_step_time(sample_dataset: Dataset, skip: int) -> None:
     """Without the first step: TensorFlow's takes many times as long as the others."""
     name = "tf-mlp1-sgd-32-grpc-0ms-ring"

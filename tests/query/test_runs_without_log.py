@@ -77,6 +77,7 @@ def test_a_log_wins_over_the_traffic(sample_dataset: Dataset) -> None:
         assert opened.sql("FROM steps").equals(sample_dataset.sql("FROM steps"))
 
 
+@pytest.mark.long
 def test_a_chosen_job_has_inferred_steps_too(without_logs: Path) -> None:
     with ddnn_traces.open(without_logs, RING, read_only=True, infer_steps=True) as ring:
         with pytest.raises(QueryError, match="only statements that read are run"):
@@ -97,6 +98,7 @@ def test_regress_and_predict_say_which_steps_are_inferred(inferred: Dataset) -> 
     assert none <= {excluded.run_id for excluded in fitted.excluded}
 
 
+@pytest.mark.long
 def test_commands_take_inferred_steps(command: RunCommand, without_logs: Path) -> None:
     few = ("--run", RING, "--format", "csv")
     without = command("query", without_logs, "step_volume", *few)
@@ -114,6 +116,7 @@ def test_commands_take_inferred_steps(command: RunCommand, without_logs: Path) -
     assert b"duration of the training" in compared.stdout and b"of the capture" not in compared.stdout
 
 
+@pytest.mark.long
 def test_plot_takes_inferred_steps(command: RunCommand, tmp_path: Path, without_logs: Path) -> None:
     figure = ("plot", without_logs, "iteration_duration_cdf", "--run", RING, "--out", "durations.json")
     refused = command(*figure)

@@ -76,6 +76,7 @@ def test_what_chance_does_is_not_called_a_straggler(chances: dict[str, dict[str,
     assert chances["2 of 2"]["verdict"] == "too few steps"
 
 
+@pytest.mark.long
 def test_at_most_one_run_in_twenty_by_chance(tmp_path: Path) -> None:
     drawn = np.random.default_rng(3).multinomial(12, [1 / 3] * 3, 200).tolist()
     tables = [run_with(f"r{number}", times) for number, times in enumerate(drawn)]

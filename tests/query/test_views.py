@@ -151,7 +151,8 @@ LISTS = (
 )
 
 
-@pytest.mark.parametrize("after_an_ingest", mostly_long([True, False], False))
+@pytest.mark.long
+@pytest.mark.parametrize("after_an_ingest", [True, False])
 def test_copies_of_kept_queries_are_those_made_anew(
     dataset: Path, tmp_path: Path, after_an_ingest: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,6 +315,7 @@ def test_cached_queries_are_those_made_anew(
     assert len(list(cached.iterdir())) == 3 * is_writable  # the queries alone are those that this process has loaded
 
 
+@pytest.mark.long
 def test_what_a_process_made_before_an_update_is_not_kept(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

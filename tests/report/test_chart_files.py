@@ -88,6 +88,7 @@ def test_a_file_has_the_runs_that_a_page_draws_later(dataset: Dataset, monkeypat
     assert figure.file_parts == []
 
 
+@pytest.mark.long
 def test_a_picture_has_no_strip_to_drag_on(dataset: Dataset) -> None:
     figure = plot.figures(dataset, "run_throughput")[0]
     on_paper = without_ranges(figure.file_spec)

@@ -146,6 +146,7 @@ def test_the_map_has_intervals_and_is_grey_where_nothing_can_be_told(folder: Pat
     assert greys[0] == greys[1] + 1
 
 
+@pytest.mark.long
 def test_axes_have_units(folder: Path, written: list[Path]) -> None:
     for path in written:
         titles = [text for text in texts(path) if re.search(r"[a-z]{4,} ?.*\)$", text)]

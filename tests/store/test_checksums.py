@@ -309,6 +309,7 @@ def test_every_flipped_bit_is_found(runs: Path, out: Path, number: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["three", "x'); COPY (SELECT 1) TO '%2Ftmp%2Fa'; --"])
+@pytest.mark.long_after(1)
 def test_a_folder_of_no_run_is_named_and_the_other_runs_are_checked(
     name: str, sound: Path, tmp_path: Path, command: RunCommand
 ) -> None:

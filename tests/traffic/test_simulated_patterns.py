@@ -183,6 +183,7 @@ def test_the_collectives_are_inferred_as_simulated(dataset: ddnn_traces.Dataset)
 
 
 @pytest.mark.parametrize(("name", "workers"), [("rings", 8), ("double_tree", 16)])
+@pytest.mark.long_after(1)
 def test_a_late_host_hides_no_all_reduce_over_several_channels(name: str, workers: int, tmp_path: Path) -> None:
     """Hosts wait for it at the same bytes in each step; its cost counts once, not for each channel."""
     run = simulated(
@@ -229,6 +230,7 @@ def test_hosts_that_wait_divide_no_collective(slowed: ddnn_traces.Dataset) -> No
     assert rows["bytes_ratio"].to_list() == pytest.approx([1] * rows.height, rel=0.03)
 
 
+@pytest.mark.long
 def test_a_slow_host_is_named_where_its_sender_waits_for_it(slowed: ddnn_traces.Dataset) -> None:
     """Two hosts send late: the slow one, and the one whose receiver it is."""
     found = slowed.query("verdicts").filter(pl.col("run_id").str.ends_with("slow_host"))

@@ -109,6 +109,7 @@ def test_ingest_states_what_was_lost(segments: int, lost: int, dropped: int, sai
     assert again.warnings == [f"run {warning}" for warning in messages.warnings]
 
 
+@pytest.mark.long
 def test_nothing_is_missed(tmp_path: Path) -> None:
     whole = opening(5000) + data(5000, range(20)) + closing(5000 + 20 * SIZE)
     early = [frame for i in range(3, 43, 2) for frame in (whole[i + 1], whole[i])]

@@ -11,6 +11,7 @@ import ddnn_traces
 from ddnn_traces.ingestors.reconcile import described
 
 
+@pytest.mark.long
 def test_the_tables_of_many_captures_need_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A scan of each file would take 100 kB of it; there are 2 kB."""
     folder = write_captures(tmp_path / "run", {f"{number}.pcap": ring(A, B) for number in range(240)})

@@ -141,6 +141,7 @@ def streams(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.long_after(8)
 def test_messages_of_a_stream(streams: Dataset, name: str) -> None:
     of_flow = "WHERE flow_id = (SELECT flow_id FROM flows WHERE src_port = $1) ORDER BY"
     port = [41000 + list(STREAMS).index(name)]
@@ -170,6 +171,7 @@ def test_a_super_frame_of_whole_segments_is_no_end(tmp_path: Path, engine: str) 
 
 
 @pytest.mark.parametrize("size", [1000, 4000])
+@pytest.mark.long_after(1)
 def test_messages_of_a_file_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     with ingest(tmp_path / "one", {"a.pcap": ALL_STREAMS}) as dataset:
         whole = dataset.sql("FROM messages ORDER BY ALL").rows()

@@ -71,6 +71,7 @@ def test_engines_agree_on_the_sample(run: str, tmp_path: Path) -> None:
 # --- captures that only tshark reads
 
 
+@pytest.mark.long
 def test_pcapng(tmp_path: Path) -> None:
     """The same packets give the same flows; the facts of a pcap file header are unknown."""
     editcap = needs_tool("editcap")
@@ -178,6 +179,7 @@ print(facts.records, facts.file_bytes, facts.status)
     assert done.stdout.decode().split() == ["20", str(len(GOOD)), "complete"]
 
 
+@pytest.mark.long
 def test_unknown_link_type(tmp_path: Path) -> None:
     """One that tshark leaves to the user; at one that it does not know at all it stops."""
     path = write(tmp_path, p.pcap(records(p.segment()), link=147))
