@@ -357,7 +357,7 @@ def _all_reduce(pieces: Sequence[_Piece], volume: float, size: int, by: str) -> 
         "segments": f"{rounds} messages on each of {size} flows, shorter than gloo sends those of one all_reduce",
         "lengths": f"messages of one of several lengths on each of {size} flows, without a pause",
     }[by]
-    halves = "two all_gather or reduce_scatter"
+    halves = "two all_gather or reduce_scatter, or one of twice the bytes"
     order = tuple(shapes.order_of(list(phases[0].spans)))
     return Collective("all_reduce", halves, "ring", order, volume * size / (2 * (size - 1)), evidence, phases)
 
