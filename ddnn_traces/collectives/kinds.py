@@ -33,6 +33,7 @@ _OFTEN = 2.5  # times as often is a length seen as twice that length, where ends
 _SAME_ENDS = 0.1  # of the messages of a phase, by their ends and by their length
 _GLOO_HEADER = 48  # bytes of a message
 _GLOO_SEGMENT = 2**20  # bytes (gloo's kDefaultMaxSegmentSize)
+_MOST_BESIDE = 256.0  # bytes: messages of control beside a send; gloo's are up to four of 48
 _SEEN = 0.2  # of the messages of a length, so many have known ends
 
 
@@ -75,6 +76,7 @@ def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]
     if several := _whole_of_several(result, steps, parts):
         return several
     result = _without_pairs(_without_exchanges(result, whole, steps, parts), steps, parts)
+    result = [_without_headers(one, header, steps, parts) if one.kind == "send" else one for one in result]
     return sorted(_divided_sends(result), key=lambda collective: collective.phases[0].order)
 
 
@@ -508,6 +510,20 @@ def _without_exchanges(
         else:
             result.append(one)
     return result
+
+
+def _without_headers(send: Collective, header: float, steps: Steps, parts: dict[Stream, Parts]) -> Collective:
+    """A send without the messages of control beside it on its flows, and without gloo's header."""
+    (phase,) = send.phases
+    data = 0.0
+    for stream, span in phase.spans.items():
+        part = part_in(parts[stream], span, steps)
+        of_steps = np.bincount(np.unique(part.step, return_inverse=True)[1], part.stop - part.begin)
+        data += float(np.median(of_steps))
+    own = _GLOO_HEADER if header == 2 * _GLOO_HEADER else 0
+    if not 0 <= phase.bytes - data <= _MOST_BESIDE or data < 10 * (_MOST_BESIDE + own):
+        return send
+    return replace(send, tensor_bytes=data - own)
 
 
 def _divided_sends(found: Sequence[Collective]) -> list[Collective]:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from independent import FLOW, read_capture, repeated_bytes, text
 
+import ddnn_traces
 from ddnn_traces.collectives import shapes, tables
 from ddnn_traces.collectives.infer import infer
 from ddnn_traces.collectives.jobs import Steps
@@ -102,6 +103,19 @@ def test_jobs_steps_and_collectives_are_what_the_programs_did(name: str) -> None
         for key, (count, size) in want.items():
             assert counts[key] == (2 if program == "ddp" else count)  # DistributedDataParallel's two buckets
             assert sizes[key] == pytest.approx(size, rel=0.03)
+
+
+def test_sends_have_the_bytes_of_their_tensors() -> None:
+    """One to four messages of 48 bytes stand beside each on its flow, and such a header is in front of it."""
+    name = "torch-blocks-sgd-32-gloo-normal-pipeline-n4"
+    about = tomllib.loads((CAPTURES / name / "run.toml").read_text())
+    wanted = truth(about["origin"]["jobs"][0], {host["rank"]: host["ip"] for host in about["hosts"]})
+    with ddnn_traces.open(CAPTURES.parent / "dataset", runs=name) as dataset:
+        sends = dataset.query("collectives").filter(kind="send")
+    found: Counter[frozenset[str]] = Counter()
+    for hosts, size in sends.select("hosts", "tensor_bytes").iter_rows():
+        found[frozenset(hosts.split(","))] += size
+    assert found == {hosts: size for (_, hosts), (_, size) in wanted.items()}
 
 
 def test_buckets_without_a_pause_are_told_apart() -> None:
