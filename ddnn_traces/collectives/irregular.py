@@ -15,11 +15,11 @@ import numpy as np
 
 from ddnn_traces.collectives.jobs import Steps
 from ddnn_traces.collectives.phases import Parts
-from ddnn_traces.collectives.streams import MS, Array, Stream
+from ddnn_traces.collectives.streams import MS, SMALL, Array, Stream
 
 _SILENCES = MS * np.array([0.3, 0.5, 0.7, 1, 1.4, 2, 2.8, 4, 5.6, 8, 11, 16])
 _LEAST_SHARE = 0.5  # of flows and steps with as many bursts
-_PRESENCE = 0.8  # share of the steps in which a flow of the job sends
+_PRESENCE = 0.8  # share of the steps in which a flow of the job sends data
 _LEAST_BYTES = 100  # control messages are no burst
 
 #: Bytes, first and last message of a burst, ns.
@@ -79,7 +79,8 @@ def _division(streams: Sequence[Stream], steps: Steps) -> _Division | None:
 
 
 def _presence(stream: Stream, times: Array) -> float:
-    return float(np.mean(np.diff(np.searchsorted(stream.first, times)) > 0)) if len(times) > 1 else 0.0
+    data = stream.first[stream.size > SMALL]
+    return float(np.mean(np.diff(np.searchsorted(data, times)) > 0)) if len(times) > 1 else 0.0
 
 
 def _bursts(stream: Stream, low: float, high: float, silence: float) -> list[Burst]:

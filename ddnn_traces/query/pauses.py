@@ -17,24 +17,25 @@ _MOST_HOSTS = 3  # in a sentence
 
 
 def sentences(long_steps: pl.DataFrame, dataset: Dataset) -> dict[tuple[str, int], str]:
-    """A sentence for each job with several long steps that take 5% of its time, and more, beyond the median. A single
-    one tells of no cause. long_steps: rows of the query."""
+    """A sentence for each job whose long steps take 5% of its time and more beyond the median. long_steps: the query's
+    rows."""
     labels = {(run, host): label for run, host, label in dataset.sql("SELECT run_id, host_ip, label FROM hosts").rows()}
     found = {}
     for run_id, job in long_steps.select("run_id", "job").unique(maintain_order=True).iter_rows():
         rows = long_steps.filter(run_id=run_id, job=job)
         share = rows["lost_share"].sum()
-        if rows.height < 2 or share < _LEAST_LOST:
+        if share < _LEAST_LOST:
             continue
         hosts = Counter(labels.get((run_id, host)) or host for host in rows.filter(waits_for="host")["host_ip"])
-        waits = [f"{host} in {count}" for host, count in hosts.most_common(_MOST_HOSTS)]
-        if within := rows.height - hosts.total():
-            waits.append(f"data of a collective in {within}")
-        many = f"{rows.height} of {counted(rows['steps'][0], 'step')}"
+        waits = [f"for {host} in {count}" for host, count in hosts.most_common(_MOST_HOSTS)]
+        if within := rows.filter(waits_for="collective").height:
+            waits.append(f"for data of a collective in {within}")
+        if alike := rows.filter(waits_for="all hosts").height:
+            waits.append(f"of all hosts alike, as for a validation, in {alike}")
+        many = f"{rows.height} of {counted(rows['steps'][0], 'step')} {'takes' if rows.height == 1 else 'take'}"
         found[run_id, job] = (
-            f"{run_id}, job {job}: {many} take at least twice the median ({rows['median_ms'][0]:.3g} ms), which costs "
-            f"{share:.0%} of the time behind the first step; the longest wait is for {', '.join(waits)} "
-            "(query long_steps)."
+            f"{run_id}, job {job}: {many} at least twice the median ({rows['median_ms'][0]:.3g} ms), which costs "
+            f"{share:.0%} of the time behind the first step; the longest wait is {', '.join(waits)} (query long_steps)."
         )
     return found
 

@@ -378,6 +378,31 @@ def test_all_reduces_of_ddp(name: str, sizes: list[int]) -> None:
     assert [one["tensor_bytes"] for one in job["collectives"]] == pytest.approx(sizes, rel=1e-5)
 
 
+def test_a_validation_behind_some_steps_moves_no_later_step() -> None:
+    """DistributedDataParallel with a pause and an all-reduce of two floats every seven of 21 steps: 200 to 400 bytes
+    more on each flow. Each step's messages take 15 to 95 ms, and the steps 350."""
+    table = pq.read_table(Path(__file__).parent / "validation_every_seven_steps.parquet")
+    [job] = tables.jobs_of("run", table).to_pylist()
+    [collective] = job["collectives"]
+    assert collective["tensor_bytes"] == 4_008_000
+    assert collective["evidence"].startswith("12 messages on each of 4 flows")
+    spans: dict[int, list[int]] = defaultdict(list)
+    for transfer in collective["transfers"]:
+        spans[transfer["step"]] += transfer["first_ns"], transfer["last_ns"]
+    assert len(spans) == 21
+    assert max(max(times) - min(times) for times in spans.values()) < 100_000_000
+
+
+def test_control_messages_of_another_job_on_the_same_hosts_are_no_flow_of_a_job() -> None:
+    """Two of DistributedDataParallel at once: what a receiver answers on a connection is in no job without its data."""
+    table = pq.read_table(Path(__file__).parent / "two_jobs_of_same_hosts.parquet")
+    jobs = tables.jobs_of("run", table).to_pylist()
+    small, large = sorted(jobs, key=lambda job: job["collectives"][0]["tensor_bytes"])
+    sizes = [job["collectives"][0]["tensor_bytes"] for job in (small, large)]
+    assert sizes == pytest.approx([1_559_520, 5_769_600], rel=1e-4)
+    assert [len(job["flows"]) for job in (small, large)] == [4, 4]
+
+
 def test_flows_that_recur_twice_a_step_are_no_job_of_their_own() -> None:
     """12 steps of fully_shard with four equal layers: the flows of one direction recur nearly as well in half steps."""
     [job] = tables.jobs_of("run", pq.read_table(Path(__file__).parent / "fsdp_half_steps.parquet")).to_pylist()
