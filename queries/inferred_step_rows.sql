@@ -6,13 +6,13 @@
 -- column: worker; traffic: steps of all workers
 -- column: step from inferred_steps
 -- column: epoch; 0
--- column: start_ns ns since the epoch, UTC; end of the step before; of the first step its first base window with training traffic
--- column: start_source; traffic; estimated of the first step, as of the first of a log
+-- column: start_ns ns since the epoch, UTC; end of the step before; of the first step, and where the one before is not found, its first base window with training traffic
+-- column: start_source; traffic; estimated of the first step, as of the first of a log, and where the one before is not found
 -- column: end_ns from inferred_steps
 -- A dataset that is opened with inferred steps has these rows in its table steps.
 SELECT run_id, 'traffic' AS worker, step, 0::BIGINT AS epoch,
-       coalesce(lag(end_ns) OVER in_run, start_ns) AS start_ns,
-       CASE WHEN lag(end_ns) OVER in_run IS NULL THEN 'estimated' ELSE 'traffic' END AS start_source, end_ns
+       CASE WHEN lag(step) OVER in_run = step - 1 THEN lag(end_ns) OVER in_run ELSE start_ns END AS start_ns,
+       CASE WHEN lag(step) OVER in_run = step - 1 THEN 'traffic' ELSE 'estimated' END AS start_source, end_ns
 FROM inferred_steps()
 SEMI JOIN (SELECT run_id FROM step_sources WHERE steps_from = 'traffic') USING (run_id)
 WHERE step IS NOT NULL

@@ -71,7 +71,7 @@ SELECT run_id, coalesce(several.topology, evidence.topology) AS topology,
        CASE WHEN several.topology IS NOT NULL THEN NULL
             WHEN communicators > 0 THEN several.problem
             WHEN several_exchanges
-            THEN format('more than one exchange, as of another training ({} of {} pairs carry a second one; see parallel_connections)',
+            THEN format('more than one exchange, as of another training or copies of files ({} of {} pairs carry a second one; see parallel_connections and jobs, and choose one with --param job=N)',
                         shared_pairs, pairs)
             WHEN hosts = 2 THEN 'two hosts: every topology is the one link between them'
             WHEN u.problem IS NOT NULL THEN u.problem

@@ -172,13 +172,14 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
         )
         others = [run for run in unseen if not uncaptured[run] and run not in unknown_payload]
         steps = set(opened.query("inferred_steps").filter(structured=True)["run_id"]) if others else set()
-    for run_id, job, rank, confidence, sentence in found.select(
-        "run_id", "job", "rank", "confidence", "sentence"
+    for run_id, job, rank, confidence, is_established, sentence in found.select(
+        "run_id", "job", "rank", "confidence", "is_established", "sentence"
     ).iter_rows():
         if rank == 1:
             several = jobs.filter(run_id=run_id).height > 1
             click.echo(printable(f"{run_id}, job {job}:" if several else f"{run_id}:"))
-        click.echo(printable(f"  {rank}. {sentence} Confidence {confidence:.2f}."))
+        sure = f" Confidence {confidence:.2f}." if is_established else ""
+        click.echo(printable(f"  {rank}. {sentence}{sure}"))
     for line in [*together.values(), *paused.values()]:
         click.echo(printable(line))
     quiet = jobs.height - len({*found.select("run_id", "job").iter_rows(), *together, *paused})
@@ -204,8 +205,8 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
         click.echo(printable(f"{about}: flows must repeat their bytes in each of five steps."))
     if stepped := [run for run in others if run in steps]:
         about = f"The traffic shows steps there in {counted(len(stepped), 'run')} ({listed(stepped, _MOST_NAMES)})"
-        remedy = "no pause tells a step from its parts, as a ring's rounds: see queries inferred_steps and topology."
-        click.echo(printable(f"{about}, but {remedy}"))
+        why = "no pause tells a step from its parts, as a ring's rounds, or a host only sends or gets, as in a broadcast"
+        click.echo(printable(f"{about}, but {why}: see queries inferred_steps and topology."))
 
 
 @click.command(short_help="Run your own SQL; without a statement, open a shell")

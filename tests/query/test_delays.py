@@ -362,11 +362,11 @@ def test_diagnose_names_runs_with_steps_and_without_a_job(command: RunCommand, t
     said = command("diagnose", "dataset").stdout.decode().splitlines()
     assert said[-1] == (
         f"The traffic shows steps there in 1 run ({runs.pop()}), but no pause tells a step from its parts, as a ring's "
-        "rounds: see queries inferred_steps and topology."
+        "rounds, or a host only sends or gets, as in a broadcast: see queries inferred_steps and topology."
     )
 
 
-def test_findings_by_chance_are_listed_and_no_headline(tmp_path: Path) -> None:
+def test_findings_by_chance_are_listed_and_no_headline(command: RunCommand, tmp_path: Path) -> None:
     case = Path(__file__).parents[1] / "queries" / "verdicts" / "by_chance"
     tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}
     with write_dataset(tmp_path / "dataset", tables) as opened, Results(opened) as results:
@@ -374,6 +374,8 @@ def test_findings_by_chance_are_listed_and_no_headline(tmp_path: Path) -> None:
     assert section.headline == "Nothing is established in 1 job: chance may explain what looks slow (1 finding)."
     [table] = section.tables
     assert "not established" in table.rows[0][table.columns.index("finding")]
+    [_, said] = command("diagnose", "dataset").stdout.decode().splitlines()[:2]
+    assert "not established" in said and "Confidence" not in said
 
 
 @pytest.mark.long
