@@ -225,7 +225,6 @@ def write(file: Path, dataset: Path) -> None:
 
     here = in_folder(dataset.resolve())
     _cached(file, _definitions(here)[:16], lambda new: _make_definitions(new, here))
-    keep_queries()
     about = {"dataset": str(dataset.resolve()), "version": __version__}
     columns = ", ".join(f"{sql_literal(value)} AS {name}" for name, value in about.items())
     with duckdb.connect(str(file)) as connection:

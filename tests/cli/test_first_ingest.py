@@ -14,8 +14,10 @@ import pytest
 from ingesting import Lines
 from tools import COMMAND
 
+import ddnn_traces
 from ddnn_traces.cli import first_ingest
 from ddnn_traces.pcap import compiled
+from ddnn_traces.query import views
 
 TRACES = Path(__file__).parents[1] / "traces" / "runs"
 RUN = TRACES / "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2"
@@ -77,6 +79,19 @@ def test_else_all_is_compiled_first(
     assert "NUMBA_DISABLE_JIT" not in os.environ
 
 
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_queries_for_later_are_kept_by_an_ingest_with_compiled_code(
+    is_cached: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the first result waits for them, and the process that compiles has an ingest of its own."""
+    kept: list[bool] = []
+    monkeypatch.setattr(compiled, "is_cached", lambda: is_cached)
+    monkeypatch.setattr(views, "keep_queries", lambda: kept.append(True))
+    (tmp_path / "a.pcap").write_bytes(first_ingest._CAPTURE)
+    ddnn_traces.ingest(tmp_path / "a.pcap", tmp_path / "dataset").close()
+    assert kept == [True] * is_cached
+
+
 def tables(dataset: Path) -> dict[str, pl.DataFrame]:
     names = sorted(path.name for path in dataset.iterdir() if path.is_dir())
     found = {name: pl.read_parquet(dataset / name / "**" / "*.parquet") for name in names}
@@ -97,6 +112,7 @@ def test_a_new_installation(tmp_path: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)  # until the other process ends
     second = subprocess.run([*run, "second"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert "compiling" not in second.stderr
+    assert list((tmp_path / "cache" / "ddnn_traces" / "queries").glob("queries-*.duckdb"))
     before, after = tables(tmp_path / "first"), tables(tmp_path / "second")
     assert before.keys() == after.keys() >= {"flows", "flow_windows", "messages", "steps"}
     for name, table in before.items():
