@@ -205,7 +205,9 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
         click.echo(printable(f"{about}: flows must repeat their bytes in each of five steps."))
     if stepped := [run for run in others if run in steps]:
         about = f"The traffic shows steps there in {counted(len(stepped), 'run')} ({listed(stepped, _MOST_NAMES)})"
-        why = "no pause tells a step from its parts, as a ring's rounds, or a host only sends or gets, as in a broadcast"
+        why = (
+            "no pause tells a step from its parts, as a ring's rounds, or a host only sends or gets, as in a broadcast"
+        )
         click.echo(printable(f"{about}, but {why}: see queries inferred_steps and topology."))
 
 

@@ -118,15 +118,15 @@ def flow_counts(section: Section, frame: pl.DataFrame) -> None:
 def flow_classes(section: Section, frame: pl.DataFrame) -> None:
     large = frame.filter(size_class="large")
     others = frame.filter(pl.col("size_class") != "large").group_by("run_id").agg(pl.col("flows").sum())
-    are = "is large and carries" if large["flows"].max() == 1 else "are large and carry"
+    are = "is in its largest class and carries" if large["flows"].max() == 1 else "are in its largest class and carry"
     section.headline = (
         f"{counts(large['flows'], 'flow')} of a run {are} "
         f"{span(large['share_of_wire_bytes'], percent)} of its volume; {counts(others['flows'], 'flow')} are medium or "
         "small."
     )
     caption = (
-        "Classes are separated at the two widest gaps of a run's flow sizes; a bar extends from the smallest "
-        "flow of a class to its largest, of all runs of a row."
+        "Classes are separated at the two widest gaps of a run's flow sizes, not by share of its volume as above; "
+        "a bar extends from the smallest flow of a class to its largest, of all runs of a row."
     )
     section.figure(farhat.flow_classes, frame, caption, has_rows=True)
 
