@@ -486,8 +486,7 @@ def _without_pairs(found: list[Collective], steps: Steps, parts: dict[Stream, Pa
     sends = [one for one in found if one.kind == "send"]
     if len(pairs) > _FEW_PAIRS * len(sends) or any(len(one.hosts) > 2 for one in pairs):
         return found
-    phases = dict.fromkeys(phase for one in pairs for phase in one.phases)
-    return [*sends, *(one for phase in phases for one in _sends(phase, steps, parts))]
+    return [*sends, *_as_sends(pairs, steps, parts)]
 
 
 def _without_exchanges(
@@ -501,15 +500,21 @@ def _without_exchanges(
         for hosts, volume in volumes.items():
             if hosts[::-1] not in volumes:
                 one_way[hosts].append(volume)
-    result = []
+    kept, exchanges = [], []
     for one in found:
         both = [one_way.get(hosts, []) for hosts in (one.hosts, one.hosts[::-1]) if len(hosts) == 2]
         sent = one.phases[0].bytes
         if both and one.kind != "send" and all(any(abs(size / sent - 1) <= EQUAL for size in way) for way in both):
-            result += [send for phase in one.phases for send in _sends(phase, steps, parts)]
+            exchanges.append(one)
         else:
-            result.append(one)
-    return result
+            kept.append(one)
+    return [*kept, *_as_sends(exchanges, steps, parts)]
+
+
+def _as_sends(found: Sequence[Collective], steps: Steps, parts: dict[Stream, Parts]) -> list[Collective]:
+    """The phases of these collectives as one transfer of each flow."""
+    phases = dict.fromkeys(phase for one in found for phase in one.phases)
+    return [send for phase in phases for send in _sends(phase, steps, parts)]
 
 
 def _without_headers(send: Collective, header: float, steps: Steps, parts: dict[Stream, Parts]) -> Collective:
