@@ -33,6 +33,7 @@ _SAME_SIZE = 0.02  # of the bytes of a step
 _SMOOTHED = 5  # steps, for the place of a step in a flow
 _FIRST_STEPS = 2  # the start of the first is unclear: what hosts send to connect is before it
 _EXTRA = 150.0  # bytes behind a step: an all-reduce of 8 bytes sends 200 to 400 on each flow of a ring
+_RARE = 1 / 3  # of the steps
 _MUCH_EXTRA = 300.0  # in all steps: less moves no step
 _SOME_STEPS = 0.2  # share, in which a host that computes for itself is not behind all that send to it
 
@@ -461,7 +462,9 @@ def _without_extra(stream: Stream, period: Period, at: Array, number: Array) -> 
     more = np.diff(later)
     behind = np.flatnonzero(more[_FIRST_STEPS:] > _EXTRA) + _FIRST_STEPS + 1
     extra = more[behind - 1]
-    if extra.sum() <= _MUCH_EXTRA or np.abs(more).max() > _SAME_SIZE * usual:
+    # elsewhere the steps are not those of the flow
+    is_rare = len(behind) <= _RARE * len(at) and more[_FIRST_STEPS:].min() >= -_EXTRA
+    if not is_rare or extra.sum() <= _MUCH_EXTRA or np.abs(more).max() > _SAME_SIZE * usual:
         return stream, period
     places = np.column_stack([at[behind] - extra, at[behind]]).ravel()
     sums = np.column_stack([np.cumsum(extra) - extra, np.cumsum(extra)]).ravel()
