@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import io
 from pathlib import Path
 
 import polars as pl
@@ -22,15 +24,26 @@ def table_frame(table: str, rows: pl.DataFrame) -> pl.DataFrame:
 
 def write_dataset(folder: Path, given: dict[str, pl.DataFrame]) -> Dataset:
     """A dataset as ingest lays it out: in each table each run has its file, and be it without rows."""
-    tables = {table: table_frame(table, given.get(table, pl.DataFrame())) for table in schema.TABLES}
+    tables = {table: table_frame(table, rows) for table, rows in given.items()}
     runs = pl.concat(frame["run_id"] for frame in tables.values()).unique(maintain_order=True)
-    for table, frame in tables.items():
+    for table in schema.TABLES:
         for run_id in runs:
             path = parquet.partition(folder, table, run_id) / "part-0.parquet"
             path.parent.mkdir(parents=True)
-            frame.filter(run_id=run_id).write_parquet(path)
+            if table in tables:
+                tables[table].filter(run_id=run_id).write_parquet(path)
+            else:
+                path.write_bytes(_without_rows(table))
     write_marker(folder)
     return ddnn_traces.open(folder)
+
+
+@functools.cache
+def _without_rows(table: str) -> bytes:
+    """The file of a table without rows: most tables of most datasets."""
+    file = io.BytesIO()
+    table_frame(table, pl.DataFrame()).write_parquet(file)
+    return file.getvalue()
 
 
 def record_checksums(dataset: Path) -> None:

@@ -127,11 +127,9 @@ def all_files(dataset: Path) -> dict[str, bytes]:
     return files | {views.FILE: b"current"}
 
 
-KILLS = 24
-
-
 @pytest.mark.long
-def test_killed_at_any_instant(sample: Path, tmp_path: Path, ingests: Ingests) -> None:
+@pytest.mark.parametrize("kills", [12, pytest.param(48, marks=pytest.mark.nightly)])
+def test_killed_at_any_instant(kills: int, sample: Path, tmp_path: Path, ingests: Ingests) -> None:
     make_run(sample, tmp_path / "before" / "one", range(40))
     make_run(sample, tmp_path / "before" / "two", range(40, 90))
     make_run(sample, tmp_path / "before" / "kept", range(20))
@@ -141,10 +139,10 @@ def test_killed_at_any_instant(sample: Path, tmp_path: Path, ingests: Ingests) -
     sound: set[tuple[tuple[str, str], ...]] = set()
     outcomes = []
     rng = random.Random(20260149)
-    for kill in range(KILLS):
+    for kill in range(kills):
         refresh(tmp_path / "old", out)
         pid = ingests.start(out, 0.0 if kill % 2 else 10.0)
-        time.sleep((kill + rng.random()) / KILLS * seconds)  # the moment is what is tested
+        time.sleep((kill + rng.random()) / kills * seconds)  # the moment is what is tested
         os.kill(pid, signal.SIGKILL)
         ended = ingests.wait()
         # the machine may be slower or faster now
@@ -162,7 +160,7 @@ def test_killed_at_any_instant(sample: Path, tmp_path: Path, ingests: Ingests) -
         assert ingests.wait() == 0
         assert all_files(out) == expected
         assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
-    assert sum(killed for killed, _, _ in outcomes) > KILLS // 2
+    assert sum(killed for killed, _, _ in outcomes) > kills // 2
     assert any(was_old for _, was_old, _ in outcomes)
     assert any(not was_old for _, was_old, _ in outcomes)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import duckdb
 import polars as pl
 import pytest
-from tools import FULL, mostly_long, mostly_nightly, needs_full_captures
+from tools import FULL, Once, mostly_long, mostly_nightly, needs_full_captures
 
 import ddnn_traces
 from ddnn_traces.query import catalogue
@@ -64,24 +65,31 @@ def make_runs(sizes: tuple[int, ...], **options: object) -> list[SyntheticRun]:
 QUICK = (2, 4, 8)
 
 
-def inferred_of(folder: Path, *groups: tuple[tuple[int, ...], dict[str, object]]) -> dict[str, dict[str, object]]:
-    """Row of the query for each synthetic run of these sizes with these options, by the run's name."""
-    for sizes, options in groups:
-        write_runs(folder / "dataset", make_runs(sizes, **options))
-    with ddnn_traces.open(folder / "dataset") as dataset:
-        return {str(row["run_id"]): row for row in dataset.query("topology").iter_rows(named=True)}
+def inferred_of(file: Path, *groups: tuple[tuple[int, ...], dict[str, object]]) -> None:
+    """Write the query's rows of synthetic runs of these sizes with these options."""
+    with tempfile.TemporaryDirectory() as folder:
+        for sizes, options in groups:
+            write_runs(Path(folder), make_runs(sizes, **options))
+        with ddnn_traces.open(folder) as dataset:
+            dataset.query("topology").write_parquet(file)
+
+
+def by_name(file: Path) -> dict[str, dict[str, object]]:
+    """The row of each run."""
+    return {str(row["run_id"]): row for row in pl.read_parquet(file).iter_rows(named=True)}
 
 
 @pytest.fixture(scope="module")
-def quick_ones(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
-    return inferred_of(tmp_path_factory.mktemp("quick"), (QUICK, {}))
+def quick_ones(once: Once) -> dict[str, dict[str, object]]:
+    return by_name(once("topologies", lambda file: inferred_of(file, (QUICK, {}))))
 
 
 @pytest.fixture(scope="module")
-def long_ones(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
+def long_ones(once: Once) -> dict[str, dict[str, object]]:
     """Large runs exchange less, so that the test stays short."""
     small = tuple(size for size in SIZES if size not in QUICK)
-    return inferred_of(tmp_path_factory.mktemp("long"), (small, {}), (LARGE, {"bandwidth_mbit": 10_000.0}))
+    groups = (small, {}), (LARGE, {"bandwidth_mbit": 10_000.0})
+    return by_name(once("more-topologies", lambda file: inferred_of(file, *groups)))
 
 
 @pytest.fixture

@@ -131,7 +131,7 @@ def _by_part(names: Mapping[str, str], derive):  # type: ignore[no-untyped-def]
     [
         {},
         {"addresses": "crypto-pan", "ports": "permuted"},
-        {"profile": "strict"},
+        pytest.param({"profile": "strict"}, marks=pytest.mark.nightly),
         # offsets of clocks are those to the first host by address
         {"profile": "open", "hashes": "withheld", "clocks": "withheld"},
     ],

@@ -92,9 +92,9 @@ def test_on_the_command_line(folder: Path, tmp_path: Path, command: Any) -> None
     rows = list(csv.DictReader(io.StringIO(done.stdout.decode())))
     assert {row["status"] for row in rows} == {"passed"}
     assert rows[0].keys() == {"check", "subject", "status", "detail"}
-    (folder / layout.CARD).write_text("changed")
+    (folder / layout.RELEASE).write_text("changed")  # few checks are made then
     done = command("verify", folder)
     assert done.returncode == 1
-    assert b"README.md" in done.stdout
+    assert b"release.json" in done.stdout
     assert b"failed" in done.stderr
     assert command("verify", "nowhere").returncode == 2
