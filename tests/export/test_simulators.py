@@ -14,7 +14,7 @@ import simulator_formats as formats
 from datasets import write_dataset
 from simulator_exports import MS, TARGETS, Exported, chakra_ranks, export, read_pairs
 from simulator_formats import Node, Operation
-from tools import mostly_long
+from tools import mostly_long, mostly_nightly
 
 import ddnn_traces
 from ddnn_traces.export import simulators
@@ -27,7 +27,11 @@ RUNS = (
     "tf-mlp1-sgd-32-grpc-0ms-ps", "torchp2p-mlp1-pairavg-32-gloo-0ms-gossip",
 )  # fmt: skip
 QUICK = (RUNS[0], "payload"), (RUNS[3], "wire")
-CASES = mostly_long(product(RUNS, ("payload", "wire")), *QUICK, name="-".join)
+#: Each run and each size; all of both in the night.
+BEFORE_THE_NIGHT = *QUICK, (RUNS[1], "wire"), (RUNS[2], "payload"), (RUNS[4], "payload")
+CASES = mostly_nightly(
+    mostly_long(product(RUNS, ("payload", "wire")), *QUICK, name="-".join), *map("-".join, BEFORE_THE_NIGHT)
+)
 
 
 @pytest.fixture(scope="module", params=CASES)

@@ -71,7 +71,7 @@ AXE = """
 
 @pytest.mark.parametrize("colours", [LIGHT, DARK])
 def test_a_browser_draws_every_chart_readably(written: Path, colours: str, tmp_path: Path) -> None:
-    """And axe-core finds nothing, and the button turns the colours over, in the same browser: it draws all charts once."""
+    """And axe-core finds nothing, and the button turns the colours over. A browser draws all charts once for these."""
     axe = resources.files(axe_core_python).joinpath("axe.min.js").read_text(encoding="utf-8")
     asked = ", ".join(f"await (async () => {{ {one} }})()" for one in (CONTRASTS, AXE, BUTTON))
     found, by_axe, turned = probe(written, tmp_path, f"{axe}\nreturn [{asked}];", colours)
