@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from publishing import ABOUT
+from tools import Once
 
 import ddnn_traces
 from ddnn_traces.query import checks
@@ -16,20 +17,16 @@ from ddnn_traces.query.dataset import Dataset
 
 
 @pytest.fixture(scope="session")
-def small(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small(sample: Path, once: Once) -> Path:
     """A dataset of two runs. Not to be changed."""
     runs = [sample / "torch-mlp1-sgd-32-gloo-0ms-ring", sample / "mpi-mlp1-sgd-32-openmpi-0ms-ring"]
-    out = tmp_path_factory.mktemp("small") / "dataset"
-    ddnn_traces.ingest([*runs], out).close()
-    return out
+    return once("small", lambda path: ddnn_traces.ingest([*runs], path / "dataset").close()) / "dataset"
 
 
 @pytest.fixture(scope="session")
-def release(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def release(small: Path, once: Once) -> Path:
     """A release of it. Not to be changed; its key is in the same folder."""
-    out = tmp_path_factory.mktemp("release") / "traces"
-    ddnn_traces.publish(small, out, **ABOUT)
-    return out
+    return once("release", lambda path: ddnn_traces.publish(small, path / "traces", **ABOUT)) / "traces"
 
 
 @pytest.fixture
@@ -39,11 +36,9 @@ def folder(release: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def bag(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bag(small: Path, once: Once) -> Path:
     """A release as a bag. Not to be changed."""
-    out = tmp_path_factory.mktemp("bag") / "traces"
-    ddnn_traces.publish(small, out, bagit=True, **ABOUT)
-    return out
+    return once("bag", lambda path: ddnn_traces.publish(small, path / "traces", bagit=True, **ABOUT)) / "traces"
 
 
 _CHECK, _CHECK_EVERY_RUN = checks.run_checks, checks.run_with_stored_inputs

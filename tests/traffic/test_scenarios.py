@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tools import Once
 
 import ddnn_traces
 from ddnn_traces.errors import UsageError
@@ -23,10 +24,9 @@ SIZE = PAPER_FORMULA.split("~")[1].split("+")[0].strip()
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
-    folder = tmp_path_factory.mktemp("scenarios") / "dataset"
-    assert len(synthetic.generate(folder)) == 75
-    with ddnn_traces.open(folder) as opened:
+def dataset(once: Once) -> Iterator[Dataset]:
+    with ddnn_traces.open(once("scenarios", synthetic.generate)) as opened:
+        assert len(opened.run_ids) == 75
         yield opened
 
 
