@@ -185,6 +185,12 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
     quiet = jobs.height - len({*found.select("run_id", "job").iter_rows(), *together, *paused})
     if quiet:
         click.echo(f"Nothing stands out in {counted(quiet, 'job')}.")
+    for run_id, job, steps_of_job, other_steps in (
+        jobs.filter(jobs["agreed_share"] < 1).select("run_id", "job", "steps", "other_steps").iter_rows()
+    ):
+        counts = f"{steps_of_job} steps, pauses or the log show {other_steps} (query jobs)"
+        doubt = f"its flows repeat their bytes in {counts}: its collectives may be of several steps, or of parts"
+        click.echo(printable(f"{run_id}, job {job}: {doubt}."))
     for run_id, problem in mixed.select("run_id", "problem").iter_rows():
         click.echo(printable(f"{run_id}: {problem}."))
         for job, expression, reason in filters.get(run_id, []):
