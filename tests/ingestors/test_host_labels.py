@@ -99,7 +99,8 @@ def test_a_log_of_no_worker_is_the_first_one_s(tmp_path: Path) -> None:
 
 def test_names_of_captures_that_fit_both_hosts_are_said(tmp_path: Path) -> None:
     """Each of two hosts has all packets; where run.toml says whose the addresses are, nothing is left to say."""
-    folder = write_captures(tmp_path / "run", {f"node{n}.pcap": ring(A, B) for n in (1, 2)})
+    captures = {f"node{n}.pcap": ring(A, B) for n in (1, 2)} | {"node3.pcap": []}  # of a host without traffic
+    folder = write_captures(tmp_path / "run", captures)
     messages = Messages()
     with read_folder(folder, messages) as dataset:
         assert labels(dataset) == [None, None]

@@ -35,6 +35,7 @@ from ddnn_traces.text import listed, natural_order, sql_literal
 if TYPE_CHECKING:
     import duckdb
 
+_IDLE = 0.1  # of the packets of the largest capture: one with fewer is of a host that was not in the training
 #: DuckDB spills to disk beyond this; measured: 20 M packets in as many cells of 100,000 flows peak at 412 MB in all.
 _MEMORY_MB = 128
 #: And these bytes more for each flow of a capture: what DuckDB does not spill grows with them.
@@ -169,7 +170,8 @@ class DescribedTables:
         if len(self._both_ends) != 2 or not {*self._both_ends}.isdisjoint(labels):
             return []
         captures = zip(self._capture_rows, self._description.labels, strict=True)
-        names = {label for row, label in captures if label and not row["vantage_ip"]}
+        least = _IDLE * max(row["records"] for row in self._capture_rows)
+        names = {label for row, label in captures if label and not row["vantage_ip"] and row["records"] >= least}
         return sorted(names, key=natural_order) if len(names) > 1 else []
 
     @cached_property
