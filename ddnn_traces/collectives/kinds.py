@@ -34,6 +34,7 @@ _SAME_ENDS = 0.1  # of the messages of a phase, by their ends and by their lengt
 _GLOO_HEADER = 48  # bytes of a message
 _GLOO_SEGMENT = 2**20  # bytes (gloo's kDefaultMaxSegmentSize)
 _MOST_BESIDE = 256.0  # bytes: messages of control beside a send; gloo's are up to four of 48
+_ALWAYS_FIRST = 0.9  # of the steps: a host that is late sends later, too
 _SEEN = 0.2  # of the messages of a length, so many have known ends
 
 
@@ -63,7 +64,9 @@ def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]
     whole = [*apart(completed(divided(found, steps, parts), steps, parts), steps, parts)]
     for phase in whole:
         streams = phase.streams
-        if shapes.is_ring(streams):
+        if len(streams) == 2 and _one_after_the_other(phase, steps, parts):
+            result += _sends(phase, steps, parts)
+        elif shapes.is_ring(streams):
             of_rings[phase.hosts].append(phase)
         elif len({s.hosts for s in streams}) == len(streams) and shapes.is_all_to_all(streams):
             result.append(_all_to_all(phase, header))
@@ -78,6 +81,20 @@ def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]
     result = _without_pairs(_without_exchanges(result, whole, steps, parts), steps, parts)
     result = [_without_headers(one, header, steps, parts) if one.kind == "send" else one for one in result]
     return sorted(_divided_sends(result), key=lambda collective: collective.phases[0].order)
+
+
+def _one_after_the_other(phase: Phase, steps: Steps, parts: dict[Stream, Parts]) -> bool:
+    """Whether of two hosts always the same one sends all before the other does, as a worker and its server: in each
+    collective of two hosts one needs data of the other before it has sent all."""
+    times: list[dict[int, tuple[float, float]]] = []
+    for stream, span in phase.spans.items():
+        part = part_in(parts[stream], span, steps)
+        number, place = np.unique(part.step, return_index=True)
+        last = np.maximum.reduceat(part.last, place) if len(place) else part.last
+        times.append(dict(zip(number.tolist(), zip(part.first[place], last, strict=True), strict=True)))
+    both = [(times[0][step], times[1][step]) for step in times[0].keys() & times[1].keys()] if len(times) == 2 else []
+    orders = (sum(a[1] < b[0] for a, b in both), sum(b[1] < a[0] for a, b in both))
+    return bool(both) and max(orders) >= _ALWAYS_FIRST * len(both)
 
 
 def _at_once(phase: Phase, steps: Steps, parts: dict[Stream, Parts]) -> list[Collective]:

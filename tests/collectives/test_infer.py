@@ -403,6 +403,14 @@ def test_control_messages_of_another_job_on_the_same_hosts_are_no_flow_of_a_job(
     assert [len(job["flows"]) for job in (small, large)] == [4, 4]
 
 
+def test_what_two_hosts_send_one_after_the_other_is_no_all_reduce() -> None:
+    """Three asynchronous workers push 1.2 MB to a server over plain sockets, which answers with as much at once."""
+    jobs = tables.jobs_of("run", pq.read_table(Path(__file__).parent / "asynchronous_server.parquet")).to_pylist()
+    assert [[(one["kind"], one["tensor_bytes"]) for one in job["collectives"]] for job in jobs] == (
+        [[("send", 1_200_000), ("send", 1_200_000)]] * 3
+    )
+
+
 def test_flows_that_recur_twice_a_step_are_no_job_of_their_own() -> None:
     """12 steps of fully_shard with four equal layers: the flows of one direction recur nearly as well in half steps."""
     [job] = tables.jobs_of("run", pq.read_table(Path(__file__).parent / "fsdp_half_steps.parquet")).to_pylist()
