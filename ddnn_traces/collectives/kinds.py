@@ -540,6 +540,8 @@ def _without_headers(send: Collective, header: float, steps: Steps, parts: dict[
     data = 0.0
     for stream, span in phase.spans.items():
         part = part_in(parts[stream], span, steps)
+        if not len(part.step):
+            return send
         of_steps = np.bincount(np.unique(part.step, return_inverse=True)[1], part.stop - part.begin)
         data += float(np.median(of_steps))
     own = _GLOO_HEADER if header == 2 * _GLOO_HEADER else 0
