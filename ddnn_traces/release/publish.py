@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ddnn_traces.errors import LeakError, PublishError, QueryError, StorageError, UsageError
+from ddnn_traces.errors import LeakError, PublishError, QueryError, StorageError, UsageError, needs_extra
 from ddnn_traces.jobs import available_cpus
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import checks
@@ -115,6 +115,10 @@ def publish(
     data checks fail or `out` is another release, LeakError, StorageError, MissingExtra.
     """
     from ddnn_traces.release.descriptions import terms
+
+    with needs_extra():  # before anything is read and said
+        import yacryptopan  # noqa: F401
+        import yaml  # noqa: F401
 
     options, messages = options or PublishOptions(), messages or Messages()
     layout.refuse_inside(out.parent)

@@ -33,7 +33,15 @@ from publishing import ABOUT
 from tools import RunCommand
 
 import ddnn_traces
-from ddnn_traces.errors import DdnnTracesError, LeakError, PublishError, QueryError, StorageError, UsageError
+from ddnn_traces.errors import (
+    DdnnTracesError,
+    LeakError,
+    MissingExtra,
+    PublishError,
+    QueryError,
+    StorageError,
+    UsageError,
+)
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
@@ -105,6 +113,15 @@ def test_what_is_in_a_release(small: Path, release: Path) -> None:
         assert dataset.sql(same).equals(source.sql(same))
         addresses = set(dataset.sql("SELECT src_ip FROM flows")["src_ip"])
     assert addresses == {"worker-1", "worker-2", "worker-3", "worker-4"}
+
+
+@pytest.mark.parametrize("library", ["yaml", "yacryptopan"])
+def test_a_missing_extra_is_named_before_anything_is_read(
+    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(MissingExtra, match=rf"{library} is not installed.*ddnn-traces\[publish\]"):
+        ddnn_traces.publish(tmp_path / "no dataset", tmp_path / "release", **ABOUT)
 
 
 def test_a_dataset_with_a_damaged_file_is_refused(small: Path, tmp_path: Path) -> None:
