@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ddnn_traces.collectives.irregular import irregular_parts
-from ddnn_traces.collectives.jobs import Steps, find_jobs, is_closed, steps_of, without_extra
+from ddnn_traces.collectives.jobs import Steps, find_jobs, in_steps, is_closed
 from ddnn_traces.collectives.kinds import Collective, collectives
 from ddnn_traces.collectives.phases import Parts, parts_of, phases
 from ddnn_traces.collectives.streams import Stream, hosts_of, with_data
@@ -36,9 +36,8 @@ def infer(streams: Sequence[Stream]) -> list[Job]:
     """
     found, left = find_jobs(with_data(streams))
     jobs = []
-    for job in (without_extra(job) for job in found if is_closed(job)):
-        steps = steps_of(job)
-        if steps is None or not len(steps.whole):
+    for job, steps in filter(None, map(in_steps, filter(is_closed, found))):
+        if not len(steps.whole):
             continue
         parts = {stream: parts_of(stream, steps) for stream in job}
         hosts = hosts_of(job)

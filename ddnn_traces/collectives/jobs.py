@@ -437,33 +437,29 @@ def _recurs(job: Job, parts: int, possible: dict[Stream, list[Period]]) -> bool:
     return float(np.mean(found)) >= _CONSTANT
 
 
-def steps_of(job: Job) -> Steps | None:
-    """The steps of a job; None where its flows have no common silence."""
-    silences = step_silences(job)
-    return None if silences is None else _steps_at(job, *silences)
-
-
-def without_extra(job: Job) -> Job:
-    """The job without what its flows send behind some steps only, as for a validation: all steps then have the same
-    bytes, and their places are multiples of these."""
+def in_steps(job: Job) -> tuple[Job, Steps] | None:
+    """The job without what its flows send behind some steps only, as for a validation, and its steps, which then have
+    the same bytes; None where its flows have no common silence."""
     silences = step_silences(job)
     if silences is None:
-        return job
+        return None
     number, start, _ = silences
-    return dict(_without_extra(stream, period, stream.position_at(start), number) for stream, period in job.items())
+    even = dict(_without_extra(stream, period, stream.position_at(start), number) for stream, period in job.items())
+    if even.keys() != job.keys():
+        silences = step_silences(even)
+    return None if silences is None else (even, _steps_at(even, *silences))
 
 
 def _without_extra(stream: Stream, period: Period, at: Array, number: Array) -> tuple[Stream, Period]:
     """at: where the steps of these numbers start in the flow, bytes."""
-    from scipy.ndimage import median_filter
-
     usual = float(np.median(np.diff(at) / np.diff(number)))
-    later = median_filter(at - number * usual, _SMOOTHED, mode="nearest")
+    around = np.pad(at - number * usual, _SMOOTHED // 2, "edge")
+    later = np.median(np.lib.stride_tricks.sliding_window_view(around, _SMOOTHED), axis=1)
     more = np.diff(later)
     behind = np.flatnonzero(more[_FIRST_STEPS:] > _EXTRA) + _FIRST_STEPS + 1
     extra = more[behind - 1]
     # elsewhere the steps are not those of the flow
-    is_rare = len(behind) <= _RARE * len(at) and more[_FIRST_STEPS:].min() >= -_EXTRA
+    is_rare = len(behind) <= _RARE * len(at) and more[_FIRST_STEPS:].min(initial=0.0) >= -_EXTRA
     if not is_rare or extra.sum() <= _MUCH_EXTRA or np.abs(more).max() > _SAME_SIZE * usual:
         return stream, period
     places = np.column_stack([at[behind] - extra, at[behind]]).ravel()

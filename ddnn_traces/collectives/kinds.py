@@ -64,7 +64,7 @@ def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]
     whole = [*apart(completed(divided(found, steps, parts), steps, parts), steps, parts)]
     for phase in whole:
         streams = phase.streams
-        if len(streams) == 2 and _one_after_the_other(phase, steps, parts):
+        if len(phase.spans) == 2 and _one_after_the_other(phase, steps, parts):
             result += _sends(phase, steps, parts)
         elif shapes.is_ring(streams):
             of_rings[phase.hosts].append(phase)
@@ -86,15 +86,17 @@ def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]
 def _one_after_the_other(phase: Phase, steps: Steps, parts: dict[Stream, Parts]) -> bool:
     """Whether of two hosts always the same one sends all before the other does, as a worker and its server: in each
     collective of two hosts one needs data of the other before it has sent all."""
-    times: list[dict[int, tuple[float, float]]] = []
-    for stream, span in phase.spans.items():
-        part = part_in(parts[stream], span, steps)
-        number, place = np.unique(part.step, return_index=True)
-        last = np.maximum.reduceat(part.last, place) if len(place) else part.last
-        times.append(dict(zip(number.tolist(), zip(part.first[place], last, strict=True), strict=True)))
-    both = [(times[0][step], times[1][step]) for step in times[0].keys() & times[1].keys()] if len(times) == 2 else []
+    one, other = (_times_of(part_in(parts[stream], span, steps)) for stream, span in phase.spans.items())
+    both = [(one[step], other[step]) for step in one.keys() & other.keys()]
     orders = (sum(a[1] < b[0] for a, b in both), sum(b[1] < a[0] for a, b in both))
     return bool(both) and max(orders) >= _ALWAYS_FIRST * len(both)
+
+
+def _times_of(part: Parts) -> dict[int, tuple[float, float]]:
+    """Start of the first message and end of the last one in each step, ns."""
+    number, place = np.unique(part.step, return_index=True)
+    last = np.maximum.reduceat(part.last, place) if len(place) else part.last
+    return dict(zip(number.tolist(), zip(part.first[place], last, strict=True), strict=True))
 
 
 def _at_once(phase: Phase, steps: Steps, parts: dict[Stream, Parts]) -> list[Collective]:

@@ -19,9 +19,9 @@ from independent import FLOW, read_capture, repeated_bytes, text
 import ddnn_traces
 from ddnn_traces.collectives import shapes, tables
 from ddnn_traces.collectives.infer import infer
-from ddnn_traces.collectives.jobs import Steps
+from ddnn_traces.collectives.jobs import Steps, in_steps
 from ddnn_traces.collectives.kinds import collectives
-from ddnn_traces.collectives.periods import periods
+from ddnn_traces.collectives.periods import Period, periods
 from ddnn_traces.collectives.phases import measured, parts_of
 from ddnn_traces.collectives.sharded import roles_of, sharded
 from ddnn_traces.collectives.streams import Array, Stream
@@ -391,6 +391,16 @@ def test_a_validation_behind_some_steps_moves_no_later_step() -> None:
         spans[transfer["step"]] += transfer["first_ns"], transfer["last_ns"]
     assert len(spans) == 21
     assert max(max(times) - min(times) for times in spans.values()) < 100_000_000
+
+
+def test_three_steps_are_too_few_to_take_off_a_validation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A silence that is seen in three of five steps gives three of their starts."""
+    at = np.arange(3) * 1_000_000
+    stream = Stream(0, "a", "b", at, np.full(3, 1_000_000), at, at + 1, at)
+    job = {stream: Period(1e6, 1.0, np.arange(3), np.arange(3), 1.0, 1e6)}
+    monkeypatch.setattr("ddnn_traces.collectives.jobs.step_silences", lambda _: (np.arange(3), at, at - 1))
+    found = in_steps(job)
+    assert found is not None and found[0] == job and found[1].size == {stream: 1_000_000}
 
 
 def test_control_messages_of_another_job_on_the_same_hosts_are_no_flow_of_a_job() -> None:
