@@ -45,6 +45,7 @@ SECTIONS = {
         "positions", "iteration-packets", "iteration-durations", "iteration-flow-sizes", "flow-classes",
         "flow-and-model",
     ),
+    "learning": ("accuracy",),
 }  # fmt: skip
 
 
@@ -59,11 +60,13 @@ def block(run_id: str) -> str:
     """The part of data/dataset.toml that a run is of, by its name."""
     if "-killed_" in run_id:
         return "faults"
-    if run_id.endswith("-sleep"):
+    if "-sleep" in run_id:
         return "models"
+    if "-digits" in run_id:
+        return "learning"
     if run_id.startswith("jobs-") or re.search("-(fsdp|pipeline|tensor_data|moe|two_rings)-", run_id):
         return "patterns"
-    return "conditions" if re.search("-ps-n[13](-|$)", run_id) else "frameworks"
+    return "conditions" if re.search("-(ps|ring)-n[13](-|$)", run_id) else "frameworks"
 
 
 def for_regression(runs: list[str]) -> list[str]:
@@ -110,6 +113,8 @@ def drawn() -> dict[Path, str]:
         files |= {FIGURES / f"{figure.name}.svg": style.svg(figure.file_spec) for figure in figures}
     with ddnn_traces.open(RELEASE, runs=blocks["faults"]) as dataset:
         parts["faults"] = table(dataset.query("fault_recovery"))
+    with ddnn_traces.open(RELEASE, runs=blocks["learning"]) as dataset:
+        parts["accuracies"] = table(our_findings.learning(dataset))
     regression = for_regression(blocks["frameworks"])
     with ddnn_traces.open(RELEASE, runs=regression) as dataset:
         fitted = ddnn_traces.regress(dataset, preset="paper")

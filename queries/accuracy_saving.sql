@@ -3,6 +3,7 @@
 -- row: a model, a mark and two framework settings, the one that needs less first
 -- inputs: volume_to_accuracy
 -- answer: framework_setting, other_setting, saving
+-- param: accuracy_of VARCHAR = training; training: of the batches that are trained on; held_out: of data that are not, where the log has it
 -- param: mark_low DOUBLE = 0.6; lower accuracy to reach, 0 to 1
 -- param: mark_high DOUBLE = 0.8; higher accuracy to reach
 -- param: smooth_steps BIGINT = 1; the accuracy is the mean of this many last steps (fewer at the start); 1: as logged
@@ -24,7 +25,8 @@
 WITH needs AS (
     SELECT model, mark, framework_setting, count(*) AS all_runs, count(wire_bytes) AS reaching_runs,
            avg(wire_bytes) AS mean_wire_bytes
-    FROM volume_to_accuracy(mark_low := $mark_low, mark_high := $mark_high, smooth_steps := $smooth_steps)
+    FROM volume_to_accuracy(accuracy_of := $accuracy_of, mark_low := $mark_low, mark_high := $mark_high,
+                            smooth_steps := $smooth_steps)
     WHERE $chosen_runs IS NULL OR run_id GLOB $chosen_runs
     GROUP BY ALL
 )

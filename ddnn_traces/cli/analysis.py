@@ -98,7 +98,7 @@ def regress(
 ) -> None:
     """Fit per-step volume, or another measure, against model size, framework and backend, batch size and topology.
 
-    docs/regression.md defines every number.
+    docs/regression.md defines every number. Exit code 1: nothing could be fitted, and the output says why.
     """
     import ddnn_traces
     from ddnn_traces.regression import documents
@@ -113,6 +113,8 @@ def regress(
     else:
         text = documents.FORMATS[output_format](regression, verbose)
     emit_text(text, out)
+    if not regression.coefficients:
+        sys.exit(1)
 
 
 @click.command(short_help="Predict the traffic of a job that was never run")

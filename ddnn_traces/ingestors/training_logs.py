@@ -1,9 +1,10 @@
 """Training logs: start and end of each worker's steps, and the phases of these steps.
 
-`train_history.log` and `train_history-WORKER.log` have a header `Type,ID,Timestamp,Loss,Accuracy`; a row of type batch
-is a step, its time stamp (unix seconds) the step's end; a row of type epoch ends an epoch (Batch and Epoch in the
-published Zerwas logs). The start of the very first step is not in such a log: it is in `phases-WORKER.csv`, where the
-training program wrote one. A row there is a step with four times in unix seconds:
+`train_history.log` and `train_history-WORKER.log` have a header `Type,ID,Timestamp,Loss,Accuracy`, with a sixth column
+`HeldOutAccuracy` where the program tests the model on other data in each step; a row of type batch is a step, its time
+stamp (unix seconds) the step's end; a row of type epoch ends an epoch (Batch and Epoch in the published Zerwas logs).
+The start of the very first step is not in such a log: it is in `phases-WORKER.csv`, where the training program wrote
+one. A row there is a step with four times in unix seconds:
 `step,t_begin,t_comm_begin,t_comm_end,t_end`. Computation comes before communication, and the update after it.
 `events-WORKER.csv` has single collectives and transfers, each with its bytes: `step,kind,name,t_begin,t_end,bytes`.
 
@@ -33,6 +34,7 @@ from ddnn_traces.text import natural_order, shown, valid_text
 from ddnn_traces.text_files import MOST_LOG, csv_cells, is_missing, read_bytes, text_lines
 
 HEADER = ["Type", "ID", "Timestamp", "Loss", "Accuracy"]
+HELD_OUT = "HeldOutAccuracy"
 #: The worker of train_history.log where no capture is the first worker's, as _worker_of() names it. They count from 0
 #: in the published Zerwas data (worker-0-tcpdump.pcap), from 1 elsewhere.
 FIRST_WORKER = "worker-1"
@@ -63,6 +65,7 @@ class Step:
     end_ns: int
     loss: float | None
     accuracy: float | None
+    held_out_accuracy: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,20 +206,27 @@ def _lines(path: Path) -> Iterator[_Line]:
             yield _Line(number, cells, source)
 
 
+#: Epoch, time in ns, loss, accuracy and that of held-out data.
+_End = tuple[int, int, float | None, float | None, float | None]
+
+
 @dataclass
 class _Rows:
-    """The rows of one worker. ends: epoch, time, loss and accuracy at the end of each step."""
+    """The rows of one worker. ends: epoch, time, loss, accuracy and that of held-out data at the end of each step."""
 
-    ends: list[tuple[int, int, float | None, float | None]] = field(default_factory=list)
+    ends: list[_End] = field(default_factory=list)
     epoch: int = 0
 
-    def add(self, line: _Line) -> bool:
-        """Take a row; False where the line is none."""
+    def add(self, line: _Line, width: int) -> bool:
+        """Take a row of so many cells; False where the line is none."""
         try:
-            kind, _, seconds, loss, accuracy = line.cells or []
+            kind, _, seconds, *values = line.cells or []
+            if len(values) != width - 3:
+                return False
             kind = kind.strip().lower()
             if kind == "batch":
-                self.ends.append((self.epoch, seconds_to_ns(seconds), _number(loss), _number(accuracy)))
+                loss, accuracy, held_out = [_number(value) for value in [*values, ""][:3]]
+                self.ends.append((self.epoch, seconds_to_ns(seconds), loss, accuracy, held_out))
             elif kind == "epoch":
                 self.epoch += 1
         except ValueError:
@@ -229,11 +239,12 @@ def _read_log(path: Path, worker: str | None, files: Sequence[Path], messages: M
     lines = list(_lines(path))
     begin = _begin(path, lines)
     unread = [line.number for line in lines[:begin]]
+    width = len(lines[begin].cells or ())
     owners = _owners(lines, worker, files)
     rows: dict[str, _Rows] = {}
     for line in lines[begin + 1 :]:
         owner = owners.get(line.source)
-        if owner is None or not rows.setdefault(owner, _Rows()).add(line):
+        if owner is None or not rows.setdefault(owner, _Rows()).add(line, width):
             unread.append(line.number)
     if unread:
         messages.warn(
@@ -254,7 +265,11 @@ def _read_log(path: Path, worker: str | None, files: Sequence[Path], messages: M
 def _begin(path: Path, lines: Sequence[_Line]) -> int:
     """Place of the header: the first line, or in a launcher's output any. Raises LogError without one."""
     header = ",".join(HEADER)
-    places = (place for place, line in enumerate(lines) if [name.strip() for name in line.cells or ()] == HEADER)
+    places = (
+        place
+        for place, line in enumerate(lines)
+        if [name.strip() for name in line.cells or ()] in (HEADER, [*HEADER, HELD_OUT])
+    )
     begin = next(places, None)
     launched = any(line.source is not None for line in lines)
     if begin is None or (begin and not launched):
@@ -273,7 +288,7 @@ def _owners(lines: Sequence[_Line], worker: str | None, files: Sequence[Path]) -
     return dict.fromkeys([None, *ranks], worker or _worker_of(rank or 0, files))
 
 
-def _steps(ends: list[tuple[int, int, float | None, float | None]], begin_ns: int | None) -> list[Step]:
+def _steps(ends: list[_End], begin_ns: int | None) -> list[Step]:
     """Every step begins where the one before ended."""
     source = "phases"
     if begin_ns is None or begin_ns > ends[0][1]:
@@ -281,8 +296,8 @@ def _steps(ends: list[tuple[int, int, float | None, float | None]], begin_ns: in
         durations = [later[1] - earlier[1] for earlier, later in itertools.pairwise(ends)]
         begin_ns = ends[0][1] - max(0, int(np.median(durations or [0])))
     steps = []
-    for number, (epoch, end_ns, loss, accuracy) in enumerate(ends):
-        steps.append(Step(number, epoch, begin_ns, source, end_ns, loss, accuracy))
+    for number, (epoch, end_ns, *values) in enumerate(ends):
+        steps.append(Step(number, epoch, begin_ns, source, end_ns, *values))
         begin_ns, source = max(begin_ns, end_ns), "previous_end"
     return steps
 

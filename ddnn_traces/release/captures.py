@@ -247,7 +247,8 @@ def _write_run_files(dataset: Dataset, run: RunMapping, folder: Path) -> None:
     first_begins = {}
     for worker, group in itertools.groupby(_rows(dataset, "steps", [run.run_id]), key=lambda row: row["worker"]):
         steps = list(group)
-        rows = ((s["epoch"], s["end_ns"] + run.offset_ns, _number(s["loss"]), _number(s["accuracy"])) for s in steps)
+        names = ("loss", "accuracy", "held_out_accuracy")
+        rows = ((s["epoch"], s["end_ns"] + run.offset_ns, *(_number(s[name]) for name in names)) for s in steps)
         (folder / f"train_history-{run.labels[worker]}.log").write_text(pcaps.training_log(rows), encoding="utf-8")
         if steps[0]["start_source"] == "phases":
             first_begins[worker] = steps[0]["start_ns"] + run.offset_ns

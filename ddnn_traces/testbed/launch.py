@@ -21,7 +21,7 @@ from typing import Any
 from ddnn_traces.testbed import faults
 from ddnn_traces.testbed.hosts import SCRATCH, Host, free_port, last_lines, most_steps
 from ddnn_traces.testbed.matrix import Job, Kill, Run
-from ddnn_traces.testbed.programs.program_list import mca_settings, nccl_settings
+from ddnn_traces.testbed.programs.program_list import DATA, mca_settings, nccl_settings
 
 #: Seconds between two looks at the logs of a run in which something is killed, or slowed.
 _LOOK_S, _FAULT_LOOK_S = 0.05, 0.01
@@ -310,10 +310,11 @@ def _torchrun(run: Run, job: Job, hosts: Sequence[Host], host: Host, port: int) 
 
 def _arguments(job: Job) -> list[str]:
     options = [word for name, value in job.options.items() for word in ("--option", f"{name}={value}")]
+    data = [] if job.data == DATA[0] else ["--data", job.data]
     return [
         "-m", "programs", job.program, "--model", job.model, "--batch-size", str(job.batch_size),
         "--steps", str(job.steps), "--pause-ms", f"{job.pause_ms:g}", "--compute", job.compute,
-        "--seed", str(job.seed), *options, *(word for name in job.trace for word in ("--trace", name)),
+        "--seed", str(job.seed), *data, *options, *(word for name in job.trace for word in ("--trace", name)),
     ]  # fmt: skip
 
 

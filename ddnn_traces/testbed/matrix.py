@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import random
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +16,15 @@ from typing import Any
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.testbed.programs.background import read_flows
-from ddnn_traces.testbed.programs.program_list import LAUNCHERS, OPTIONS, PROFILES, PROGRAMS, Program, read_profile
+from ddnn_traces.testbed.programs.program_list import (
+    DATA,
+    LAUNCHERS,
+    OPTIONS,
+    PROFILES,
+    PROGRAMS,
+    Program,
+    read_profile,
+)
 from ddnn_traces.text import counted, is_address, is_plain_name, nearest, shown
 from ddnn_traces.text_files import read_toml
 
@@ -149,6 +158,7 @@ class Job:
     pause_ms: float = 50.0
     compute: str = "real"
     seed: int = 1
+    data: str = "synthetic"
     options: Mapping[str, str] = field(default_factory=dict)
     trace: list[str] = field(default_factory=list)
     name: str = ""
@@ -228,9 +238,10 @@ class Matrix:
 
 #: Ranges of numbers and the words that a text is one of, by key; keys of other texts are not in it.
 _ALLOWED: dict[str, Any] = {
-    "optimizer": ("sgd",),
+    "optimizer": ("sgd",), "data": DATA,
     "program": tuple(PROGRAMS), "batch_size": (1, 1 << 20), "steps": (1, 1 << 20), "pause_ms": (0, 1e6),
-    "seed": (0, 1 << 31), "workers": (1, MOST_HOSTS), "servers": (0, MOST_HOSTS), "repeat": (1, 1000),
+    "seed": (0, 1 << 31), "shuffle": (0, 1 << 31), "workers": (1, MOST_HOSTS),
+    "servers": (0, MOST_HOSTS), "repeat": (1, 1000),
     "timeout_s": (1, 1e6), "time_limit_s": (1, 1e6), "rate_mbit": (0.1, 400_000),
     "delay_ms": (0, 10_000), "loss_pct": (0, _MOST_LOSS_PCT),
     "shaper": ("tbf", "htb"), "Capturing.direction": ("out", "both"), "snaplen": (54, 262_144), "rate_pct": (0, 100),
@@ -254,7 +265,7 @@ _TRACES = ("flight_recorder", "kineto")
 def read(path: Path) -> Matrix:
     """The matrix in a file. Raises UsageError, which names the key."""
     text = read_toml(path, UsageError)
-    _check_known(str(path), text, ("defaults", "runs", "hosts", "python"))
+    _check_known(str(path), text, ("defaults", "runs", "hosts", "python", "shuffle"))
     entries = text.get("runs")
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
         raise UsageError(f"{path}: no [[runs]]; write one for each run, or lists in one for all combinations")
@@ -276,8 +287,11 @@ def read(path: Path) -> Matrix:
                 runs[run.name] = run
                 if len(runs) > _MOST_RUNS:
                     raise UsageError(f"{where}: more than {_MOST_RUNS:,} runs; make several files")
+    order = list(runs.values())
+    if "shuffle" in text:
+        random.Random(_typed(str(path), "shuffle", text["shuffle"], "int")).shuffle(order)  # noqa: S311, no secret
     machines = tuple(_machine(f"{path}: [[hosts]] {n}", host) for n, host in enumerate(hosts, 1))
-    made = tuple(_on_machines(path, run, len(machines)) if machines else run for run in runs.values())
+    made = tuple(_on_machines(path, run, len(machines)) if machines else run for run in order)
     return Matrix(made, machines, pythons(f"{path}: [python]", text.get("python", {})))
 
 
@@ -331,7 +345,9 @@ def _several(where: str, key: str, value: Any) -> list[Any]:
 def _repeated(where: str, cells: dict[str, Any]) -> Iterator[Run]:
     times = _typed(where, "repeat", cells.get("repeat", 1), "int")
     for number in range(1, times + 1):
-        yield _run(where, cells, f"r{number}" if times > 1 else "")
+        run = _run(where, cells, f"r{number}" if times > 1 else "")
+        # repeats are of one setting, not of one sequence of random numbers
+        yield replace(run, jobs=tuple(replace(job, seed=job.seed + number - 1) for job in run.jobs))
 
 
 def _run(where: str, cells: Mapping[str, Any], repetition: str) -> Run:
@@ -490,6 +506,10 @@ def _job(where: str, cells: Mapping[str, Any], name: str) -> Job:
     values = {key: _typed(where, key, value, _JOB_KEYS[key]) for key, value in cells.items()}
     values["model"] = _model(where, values)
     _check_options(where, values)
+    if values.get("data") == "digits" and not PROGRAMS[values["program"]].learns:
+        raise UsageError(
+            f"{where}: data = digits of {values['program']}; the PyTorch programs of whole models learn, remove it"
+        )
     _check_trace(where, values)
     return Job(**values, name=name)
 
@@ -606,7 +626,7 @@ def _name(run: Run, variant: str, repetition: str) -> str:
     parts = [
         *(scheme if len(run.jobs) == 1 else ["jobs", *(job.program for job in run.jobs), condition]), f"n{run.workers}",
         *conditions, run.link.congestion_control, f"s{run.servers}" if run.servers > 1 else "",
-        "" if job.compute == "real" else "sleep", job.kind.variant,
+        "" if job.compute == "real" else "sleep", "" if job.data == "synthetic" else job.data, job.kind.variant,
         "" if run.background is None else _beside(run.background),
         "elastic" if job.kind.elastic else "", "" if run.kill is None else _killed(run.kill),
         "" if run.fault is None else _slowed(run.fault),

@@ -18,6 +18,7 @@ from ddnn_traces.testbed import conditions, faults, launch, network, run_folder
 from ddnn_traces.testbed.capture import Capture, captures
 from ddnn_traces.testbed.hosts import Host, clock_of, machines, time_service
 from ddnn_traces.testbed.matrix import Job, Matrix, Run
+from ddnn_traces.testbed.programs.program_list import DATA
 from ddnn_traces.testbed.side_traffic import background
 
 _NO_SPACE = os.strerror(errno.ENOSPC)
@@ -163,8 +164,9 @@ def _clock(host: Host) -> dict[str, Any]:
     return {**asdict(clock_of(host)), "service": time_service(host)}
 
 
-def _recorded(job: Job) -> dict[str, list[str]]:
-    return {"trace": job.trace} if job.trace else {}
+def _recorded(job: Job) -> dict[str, Any]:
+    """What PyTorch recorded, and real data, where there is any."""
+    return ({"trace": job.trace} if job.trace else {}) | ({"data": job.data} if job.data != DATA[0] else {})
 
 
 def _captured(run: Run, running: Sequence[Capture]) -> dict[str, Any]:

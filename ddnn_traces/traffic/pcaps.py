@@ -250,7 +250,7 @@ def _write_logs(folder: Path, traffic: Traffic) -> None:
     for worker in range(run.workers):
         label = traffic.labels[worker]
         ends_ns = times.end_ns[:, worker].tolist()
-        text = training_log(zip(epochs, ends_ns, losses, accuracies, strict=True))
+        text = training_log(zip(epochs, ends_ns, losses, accuracies, [""] * run.steps, strict=True))
         (folder / f"train_history-{label}.log").write_text(text)
         if worker == 0:
             (folder / "train_history.log").write_text(text)
@@ -282,16 +282,18 @@ def seconds(ns: int) -> str:
     return f"{ns // 10**9}.{ns % 10**9:09d}"
 
 
-def training_log(steps: Iterable[tuple[int, int, str, str]]) -> str:
-    """train_history-WORKER.log of steps: epoch, end in ns, loss and accuracy as text."""
+def training_log(steps: Iterable[tuple[int, int, str, str, str]]) -> str:
+    """train_history-WORKER.log of steps: epoch, end in ns, loss, accuracy and that of held-out data as text."""
     rows = list(steps)
-    lines = ["Type,ID,Timestamp,Loss,Accuracy"]
+    has_held_out = any(held_out for *_, held_out in rows)
+    lines = ["Type,ID,Timestamp,Loss,Accuracy" + (",HeldOutAccuracy" if has_held_out else "")]
     for step, (row, following) in enumerate(pairwise([*rows, None])):
         assert row is not None
-        epoch, end_ns, loss, accuracy = row
-        lines.append(f"batch,{step},{seconds(end_ns)},{loss},{accuracy}")
+        epoch, end_ns, *values = row
+        shown = ",".join([seconds(end_ns), *values[: 2 + has_held_out]])
+        lines.append(f"batch,{step},{shown}")
         later = epoch + 1 if following is None else following[0]
-        lines += [f"epoch,{ended},{seconds(end_ns)},{loss},{accuracy}" for ended in range(epoch, later)]
+        lines += [f"epoch,{ended},{shown}" for ended in range(epoch, later)]
     return "\n".join([*lines, ""])
 
 

@@ -128,18 +128,18 @@ def test_buckets_without_a_pause_are_told_apart() -> None:
 @pytest.mark.parametrize(
     ("name", "algorithm", "jobs"),
     [
-        ("torchp2p-mlp1-sgd-128-gloo-normal-clique-n4", "direct", 1),
-        ("torchp2p-mlp1-sgd-32-gloo-normal-halving_doubling-n4", "halving_doubling", 1),
+        ("torchp2p-mlp1-sgd-128-gloo-normal-clique-n4-r1", "direct", 1),
+        ("torchp2p-mlp1-sgd-32-gloo-normal-halving_doubling-n4-r1", "halving_doubling", 1),
         # its reduce and broadcast pause in their middle
-        pytest.param("torchp2p-mlp12-sgd-32-gloo-normal-tree-n4", "tree", 1, marks=pytest.mark.long),
+        pytest.param("torchp2p-mlp12-sgd-32-gloo-normal-tree-n4-r1", "tree", 1, marks=pytest.mark.long),
         pytest.param(
-            "torchp2p-resnet_like-sgd-128-gloo-normal-halving_doubling-n4", "halving_doubling", 1,
+            "torchp2p-mlp12-sgd-32-gloo-normal-halving_doubling-n4-r1", "halving_doubling", 1,
             marks=pytest.mark.long,
         ),
         # six equal rounds a step, which pause and recur nearly as well as the step
-        ("mpi-mlp1-sgd-128-openmpi-normal-ring-n4", "ring", 1),
+        ("mpi-mlp1-sgd-128-openmpi-normal-ring-n4-r1", "ring", 1),
         # before and after a restart; gRPC's control messages close no job of two hosts
-        ("tf-mlp1-sgd-32-grpc-normal-ring-n3-killed_worker2", "ring", 2),
+        ("tf-mlp1-sgd-32-grpc-normal-ring-n3-killed_worker2-r1", "ring", 2),
     ],
 )  # fmt: skip
 def test_a_step_that_is_one_all_reduce_is_told_by_its_graph(name: str, algorithm: str, jobs: int) -> None:
@@ -193,9 +193,10 @@ def test_a_link_that_disturbs_a_flow_does_not_make_several_steps_one() -> None:
 @pytest.mark.long
 def test_a_flow_that_recurs_every_few_steps_joins_the_job_of_the_others() -> None:
     """20 steps of a server with three workers and 10% loss, which had no job."""
-    [job] = infer(streams_of(CAPTURES / "torchp2p-resnet_like-sgd-32-gloo-loss_10-ps-n3-1ms"))
-    assert len(job.steps.whole) == 20
-    assert [(one.kind, one.tensor_bytes) for one in job.collectives] == [
+    table = pq.read_table(Path(__file__).parent / "server_with_loss.parquet")
+    [job] = tables.jobs_of("run", table).to_pylist()
+    assert len({transfer["step"] for one in job["collectives"] for transfer in one["transfers"]}) == 20
+    assert [(one["kind"], one["tensor_bytes"]) for one in job["collectives"]] == [
         ("all_reduce", pytest.approx(4_835_752, rel=0.001))
     ]
 

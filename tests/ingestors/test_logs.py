@@ -51,6 +51,22 @@ def refused(folder: Path, text: str) -> str:
     return warning
 
 
+# --- accuracy
+
+
+def test_a_sixth_column_is_the_accuracy_on_held_out_data(tmp_path: Path) -> None:
+    header = f"{HEADER},HeldOutAccuracy"
+    found, warnings = read_one(tmp_path, log("batch,0,100.5,2.0,0.25,0.5", "batch,1,101.5,1.0,0.5,", header=header))
+    assert [(step.accuracy, step.held_out_accuracy) for step in found.steps] == [(0.25, 0.5), (0.5, None)]
+    assert not warnings
+
+
+def test_a_row_has_as_many_cells_as_the_header(tmp_path: Path) -> None:
+    rows = ("batch,0,100.5,2.0,0.25", "batch,1,101.5,1.0,0.5,0.5")
+    found, (warning,) = read_one(tmp_path, log(*rows))
+    assert len(found.steps) == 1 and "1 lines are not read, the first is line 3" in warning
+
+
 # --- times
 
 

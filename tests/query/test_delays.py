@@ -402,7 +402,7 @@ def test_diagnose_and_the_report_name_runs_that_hold_several_trainings(command: 
 @pytest.mark.long
 def test_what_two_collectives_share_is_the_first_ones() -> None:
     """A run whose steps have two collectives that share transfers: these were either's, by chance."""
-    with ddnn_traces.open(DATASET, runs="torch-mlp4-sgd-128-gloo-normal-ring-n4") as dataset:
+    with ddnn_traces.open(DATASET, runs="torch-mlp4-sgd-128-gloo-normal-ring-n4-r1") as dataset:
         transfers, found = dataset.query("collective_transfers"), dataset.query("edge_times")
     key = ["step", "position", "src_ip", "dst_ip"]
     firsts = transfers.sort("job", "step", "position").unique(["flow_id", "first_ns"], keep="first")

@@ -38,8 +38,8 @@ TREES = ("mpi-mlp12-sgd-128-openmpi-normal-tree-n6", "torchp2p-mlp12-sgd-32-gloo
 FULL_LINKS = "torch-mlp1-sgd-32-gloo-100mbit-ring-n4"
 #: Runs of data/captures: workers that wait for each other without a silence of all, and workers that do not wait.
 CAPTURES = ROOT / "data" / "captures"
-CLIQUE = "torchp2p-mlp1-sgd-128-gloo-normal-clique-n4"
-ASYNCHRONOUS = "torchp2p-mlp1-sgd-32-gloo-normal-gossip-n4"
+CLIQUE = "torchp2p-mlp1-sgd-128-gloo-normal-clique-n4-r1"
+ASYNCHRONOUS = "torchp2p-mlp1-sgd-32-gloo-normal-gossip-n4-r1"
 TWO_HOSTS = "torchp2p-mlp1-sgd-32-gloo-1ms-ps-n1-r1"
 
 

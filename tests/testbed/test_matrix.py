@@ -43,6 +43,19 @@ def test_repetitions_are_numbered(tmp_path: Path) -> None:
     assert [run.name for run in runs] == [f"torch-mlp1-sgd-32-gloo-normal-ring-n4-x-r{n}" for n in (1, 2, 3)]
 
 
+def test_repetitions_have_other_seeds(tmp_path: Path) -> None:
+    runs = read(tmp_path, '[[runs]]\nprogram = "ddp"\nrepeat = 3\nseed = 5').runs
+    assert [run.jobs[0].seed for run in runs] == [5, 6, 7]
+
+
+def test_the_order_of_runs_is_drawn_by_a_seed(tmp_path: Path) -> None:
+    text = '[[runs]]\nprogram = "ddp"\nrepeat = 9'
+    in_order, drawn, again = (
+        [run.name for run in read(tmp_path, start + text).runs] for start in ("", "shuffle = 1\n", "shuffle = 1\n")
+    )
+    assert drawn == again != in_order == sorted(drawn)
+
+
 def test_servers_and_chief_are_hosts(tmp_path: Path) -> None:
     runs = read(
         tmp_path,
@@ -157,7 +170,7 @@ WRONG = {
     "[[runs]]\nprogram = 'ddp'\nfault = { kind = 'loss', strength = 100 }": "of loss it is 0.001 to 99.9 percent",
     "[[runs]]\nprogram = 'ddp'\nlink.delay_ms = 501": "link: delay_ms = 501; it is 0 to 500",
     "[[runs]]\nprogram = 'ddp'\nmodel = 'resnet50'": "model = 'resnet50'; it is a profile: compute",
-    "[[runs]]\nprogram = 'tf_ps'\nmodel = 'resnet_like'": "model = 'resnet_like'; there are: mlp1, mlp4, mlp12",
+    "[[runs]]\nprogram = 'tf_ps'\nmodel = 'resnet_like'": "model = 'resnet_like'; there are: mlp0, mlp1, mlp4, mlp12",
     "[[runs]]\nprogram = 'ring'\noptions.order = '0,2,1,4'": "order = '0,2,1,4'; give each of the ranks 0 to 3 once",
     "[[runs]]\nprogram = 'halving_doubling'\nworkers = 3": "halving_doubling: workers = 3; give a power of two",
     "[[runs]]\nprogram = 'tensor_data'\nworkers = 5\noptions.tensor = 2": "'2'; it does not divide workers = 5",

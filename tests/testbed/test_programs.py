@@ -42,9 +42,8 @@ class Case:
 
     @property
     def name(self) -> str:
-        return "-".join(
-            [self.program, *self.options.values(), *(["servers", str(self.servers)] if self.servers else [])]
-        )
+        servers = ["servers", str(self.servers)] if self.servers else []
+        return "-".join([self.program, *self.options.values(), *servers, *self.arguments[1::2]])
 
 
 EXCHANGES = [
@@ -60,6 +59,7 @@ EXCHANGES = [
 ]
 PATTERNS = [Case(name) for name in ("fsdp", "pipeline", "tensor_data", "moe", "two_rings")]
 OTHERS = [Case("ddp"), Case("ps_async", servers=2), Case("pair_averaging")]
+LEARNS = [Case("pair_averaging", arguments=("--data", "digits", "--model", "mlp0"))]
 SLEEPS = [Case("ddp", {"time_scale": "0.01"}, arguments=("--compute", "sleep:mobilenet_v2"))]
 
 
@@ -203,6 +203,21 @@ def test_logs_are_read_by_ingest(case: Case, ran: Callable[[Case], Path]) -> Non
         assert {event.kind for event in log.events} >= {"compute", "communicate", "update"}
         begin, end = log.steps[0].start_ns, log.steps[-1].end_ns
         assert all(begin <= event.start_ns <= event.end_ns <= end for event in log.events)
+
+
+@pytest.mark.testbed
+def test_digits_are_tested_on_pictures_that_are_held_out(ran: Callable[[Case], Path]) -> None:
+    logs = read_logs(ran(LEARNS[0]), messages := Messages())
+    assert messages.warnings == []
+    known = [[step.held_out_accuracy for step in log.steps] for log in logs]
+    assert all(
+        0 < value < 1 and value * 359 == pytest.approx(round(value * 359), abs=1e-3)
+        for values in known
+        for value in values
+        if value is not None
+    )  # 359: a fifth of 1,797
+    assert len(known) == 4 and all(len(values) == STEPS and None not in values for values in known)
+    assert len({tuple(values) for values in known}) > 1  # with pair averaging each worker has its own model
 
 
 @pytest.mark.testbed

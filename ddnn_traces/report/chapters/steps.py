@@ -378,7 +378,7 @@ def inferred_steps(section: Section, score: pl.DataFrame) -> None:
     columns = [
         texts("run", "run_id"), texts("steps in the traffic", "structured", yes_no),
         numbers("confidence", "confidence", percent), texts("what the traffic shows", "evidence"),
-        numbers("instants at which logged steps end", "in_log", count),
+        numbers("instants at which logged steps end", "in_log", lambda ends: count(ends) if ends else "no log"),
         numbers("inferred", "inferred", count), numbers("matched within 5 ms", "matched", count),
         numbers("recall", "recall", percent), numbers("precision", "precision", percent),
         numbers("by chance", "chance_precision", percent),

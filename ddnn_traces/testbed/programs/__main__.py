@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from .program_list import PROGRAMS
+from .program_list import DATA, PROGRAMS
 
 
 def main() -> None:
@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument("--pause-ms", type=float, default=50)
     parser.add_argument("--compute", default="real")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--data", choices=DATA, default=DATA[0])
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--trace", action="append", default=[])
     given = vars(parser.parse_args())
@@ -40,7 +41,7 @@ def main() -> None:
         if program.launcher == "tensorflow":
             from . import tensorflow_programs
 
-            given.pop("trace")
+            del given["trace"], given["data"]
             tensorflow_programs.run(**given, options=options)
         else:
             _torch(given, options)

@@ -62,8 +62,11 @@ class Recorder:
         self._clock.start()
         self._begin = time.time()
 
-    def end_step(self, loss: float = 0.0, accuracy: float = 0.0) -> None:
-        """The step is over. Its communication is from the start of its first event to the end of its last."""
+    def end_step(self, loss: float = 0.0, accuracy: float = 0.0, held_out: float | None = None) -> None:
+        """The step is over. Its communication is from the start of its first event to the end of its last.
+
+        held_out: the accuracy on pictures that are not trained on, where the program knows it in each step.
+        """
         self._clock.settle()
         end = time.time()
         events = [
@@ -73,20 +76,22 @@ class Recorder:
         self._events = []
         first = min((begin for _, _, begin, _, _ in events), default=end)
         last = max((until for _, _, _, until, _ in events), default=end)
-        history, phases, collectives = self._files or self._open()
+        history, phases, collectives = self._files or self._open(held_out is not None)
         self._epoch.append((loss, accuracy))
-        history.write(_history_line("batch", self._step, end, loss, accuracy))
+        history.write(_history_line("batch", self._step, end, loss, accuracy, held_out))
         if len(self._epoch) == STEPS_PER_EPOCH:
-            means = [sum(values) / STEPS_PER_EPOCH for values in zip(*self._epoch, strict=True)]
-            history.write(_history_line("epoch", self._step // STEPS_PER_EPOCH, end, *means))
+            mean_loss, mean_accuracy = (sum(values) / STEPS_PER_EPOCH for values in zip(*self._epoch, strict=True))
+            number = self._step // STEPS_PER_EPOCH
+            history.write(_history_line("epoch", number, end, mean_loss, mean_accuracy, held_out))
             self._epoch = []
         phases.write(",".join([str(self._step), *map(_seconds, (self._begin, first, last, end))]) + "\n")
         for kind, name, begin, until, size in events:
             collectives.write(f"{self._step},{kind},{name},{_seconds(begin)},{_seconds(until)},{size}\n")
 
-    def _open(self) -> list[TextIO]:
+    def _open(self, has_held_out: bool = False) -> list[TextIO]:
+        history = "Type,ID,Timestamp,Loss,Accuracy" + (",HeldOutAccuracy" if has_held_out else "")
         headers = {
-            f"train_history-{self.label}.log": "Type,ID,Timestamp,Loss,Accuracy",
+            f"train_history-{self.label}.log": history,
             f"phases-{self.label}.csv": "step,t_begin,t_comm_begin,t_comm_end,t_end",
             f"events-{self.label}.csv": "step,kind,name,t_begin,t_end,bytes",
         }
@@ -119,8 +124,11 @@ class Recorder:
         collectives.write(f"{self._step + 1},{kind},{name},{_seconds(begin)},{_seconds(time.time())},\n")
 
 
-def _history_line(kind: str, number: int, end: float, loss: float, accuracy: float) -> str:
-    return f"{kind},{number},{_seconds(end)},{loss:.6f},{accuracy:.6f}\n"
+def _history_line(
+    kind: str, number: int, end: float, loss: float, accuracy: float, held_out: float | None = None
+) -> str:
+    more = "" if held_out is None else f",{held_out:.6f}"
+    return f"{kind},{number},{_seconds(end)},{loss:.6f},{accuracy:.6f}{more}\n"
 
 
 def _seconds(value: float) -> str:

@@ -11,12 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-WIDTHS = {"mlp1": (784, 256, 128, 10), "mlp4": (784, 640, 640, 10), "mlp12": (784, 1500, 1200, 10)}
+WIDTHS = {
+    "mlp0": (784, 64, 10), "mlp1": (784, 256, 128, 10), "mlp4": (784, 640, 640, 10), "mlp12": (784, 1500, 1200, 10),
+}  # fmt: skip
 #: Parameters of each model that trains here.
 MODELS = {
-    "mlp1": 235_146, "mlp4": 919_050, "mlp12": 2_990_710,
+    "mlp0": 50_890, "mlp1": 235_146, "mlp4": 919_050, "mlp12": 2_990_710,
     "mobilenet_like": 455_562, "resnet_like": 1_208_938, "densenet_like": 618_530,
 }  # fmt: skip
+#: What is trained on: pictures made with a seed, or scikit-learn's digits, with a part held out.
+DATA = ("synthetic", "digits")
 #: True models by the sizes of their gradients, and the times of their layers.
 PROFILES = Path(__file__).parent / "profiles"
 #: Models that `ddnn-traces profile` knows by name: torchvision's, and resnet200 of torchvision's class ResNet.
@@ -194,6 +198,11 @@ class Program:
     def by_mpirun(self) -> bool:
         """Whether mpirun starts it, with an all-reduce that the option algorithm chooses."""
         return self.launcher in ("mpi", "horovod")
+
+    @property
+    def learns(self) -> bool:
+        """Whether it can train on real data: its workers are of PyTorch, and have whole models that take pictures."""
+        return self.launcher in ("torch", "mpi") and not self.model and self.topology != "fsdp"
 
     @property
     def needs(self) -> tuple[str, ...]:
