@@ -180,7 +180,9 @@ def make_traffic(run: SyntheticRun, sampler: Sampler | None = None) -> Traffic:
     book.sampler.send_rest(run, laws, times, book, rng)
     opened = book.open()
     traffic = Traffic(run, times, book.connections, opened, book.transfers())
-    traffic.transfers = book.sampler.paced(run, traffic.transfers, np.array(traffic.ends, np.int64).reshape(-1, 2))
+    ends = np.array(traffic.ends, np.int64).reshape(-1, 2)
+    traffic.transfers = book.sampler.paced(run, traffic.transfers, ends)
+    traffic.times = times.covering(traffic.transfers, ends)
     return traffic
 
 

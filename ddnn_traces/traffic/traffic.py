@@ -211,6 +211,24 @@ class StepTimes:
         """The start of the first step and the end of each, a column a worker."""
         return np.concatenate([self.start_ns[:1], self.end_ns])
 
+    def covering(self, sent: Transfers, ends: Ints) -> StepTimes:
+        """The same times, or later ones: a worker's communication ends with the last transfer that it sends or receives
+        in the step. ends: source and destination of each flow."""
+        steps, workers = self.end_ns.shape
+        last = self.communicated_ns.copy()
+        for host in ends[sent.flow].T if sent.step is not None and len(sent) else ():
+            mine = (sent.step >= 0) & (host < workers)
+            end = sent.start_ns[mine] + sent.duration_ns[mine]
+            np.maximum.at(last, (sent.step[mine], host[mine]), end)
+        late = last - self.communicated_ns
+        found = StepTimes(self.start_ns.copy(), self.communicate_ns.copy(), last, self.end_ns + late)
+        for step in range(1, steps):
+            found.start_ns[step] = np.maximum(found.start_ns[step], found.end_ns[step - 1])
+            found.communicate_ns[step] = np.maximum(found.communicate_ns[step], found.start_ns[step])
+            found.communicated_ns[step] = np.maximum(found.communicated_ns[step], found.communicate_ns[step])
+            found.end_ns[step] = np.maximum(found.end_ns[step], found.communicated_ns[step])
+        return found
+
 
 @dataclass(frozen=True)
 class Events:
