@@ -206,11 +206,13 @@ def test_the_command_tells_and_ends_with_1(small: Path, tmp_path: Path, command:
 def test_claims_are_published_listed_and_computed_again(small: Path, tmp_path: Path, command: Run) -> None:
     path = tmp_path / "mine.csv"
     path.write_text(CLAIMS)
-    release = ddnn_traces.publish(small, tmp_path / "traces", claims=path, **ABOUT).path
+    about = tmp_path / "about.toml"
+    about.write_text('claims_time = "3 s on 2 cores"')
+    release = ddnn_traces.publish(small, tmp_path / "traces", about=about, claims=path, **ABOUT).path
     assert claims.of_release(release) == claims.read(path) == facts.read(release).claims
     assert f'"{layout.CLAIMS}"' in (release / layout.RO_CRATE).read_text()
     page = (release / layout.ARTIFACT).read_text()
-    assert "2 claims" in page and "SELECT count(*) FROM runs" in page and "Time needed: not measured" in page
+    assert "2 claims" in page and "SELECT count(*) FROM runs" in page and "Time needed: 3 s on 2 cores." in page
     rows = found(release, tmp_path / "scratch", "claims", "artifact", "agreement", "listed files")
     assert {row.status for row in rows} == {"passed", "not checked"}
     assert [row.subject for row in rows if row.check == "claims"] == [layout.CLAIMS, "their values"]

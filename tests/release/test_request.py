@@ -58,7 +58,7 @@ def test_the_unedited_template_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "key",
     ["title", "description", "publisher", "doi", "url", "contact", "funding", "creators", "papers", "motivation",
-     "collection", "uses", "limitations", "sensitive"],
+     "collection", "uses", "limitations", "sensitive", "claims_time"],
 )  # fmt: skip
 def test_every_example_of_the_template_is_refused(key: str) -> None:
     with pytest.raises(UsageError, match=f"^{key}[. ].*: the template's own example; write your own"):

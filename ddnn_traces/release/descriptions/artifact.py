@@ -106,6 +106,6 @@ def _reproduced(release: facts.Release) -> list[str]:
         f"{counted(len(release.claims), 'claim')}, in [{layout.CLAIMS}]({layout.CLAIMS}). All at once, with a verdict "
         f"each: {code('ddnn-traces claims RELEASE')}. Each alone: its command, with the folder of the release in place "
         "of RELEASE. They read the tables of the release and nothing else.\n",
-        "Time needed: not measured.\n",
+        f"Time needed: {plain(release.about.claims_time or 'not measured')}.\n",
         table(head, rows),
     ]
