@@ -292,9 +292,9 @@ def sweep(specification: Path, out: Path, jobs: int | None, dataset: bool, outpu
 def profile(out: Path, python: str, **wanted: str | int) -> None:
     """Measure the times of a model's layers by PyTorch's hooks, and its images a second.
 
-    Models by name: mobilenet_v2, resnet50, resnet101, resnet200, densenet201, vgg16, vgg19, inception_v3, with random
-    weights and inputs. MODULE:FUNCTION is a function of your own, in a module of this folder or on PYTHONPATH, that
-    returns a torch.nn.Module.
+    Models by name: mobilenet_v1, mobilenet_v2, resnet50, resnet101, resnet200, densenet121, densenet201, vgg16,
+    vgg19, inception_v3, with random weights and inputs. MODULE:FUNCTION is a function of your own, in a module of
+    this folder or on PYTHONPATH, that returns a torch.nn.Module.
 
     `compute = "sleep:OUT.csv"` in a matrix of the testbed runs with these times (docs/testbed.md).
     """

@@ -299,6 +299,7 @@ def test_the_settings_of_open_mpi() -> None:
 PARAMETERS = {
     "mobilenet_v2": 3_504_872, "resnet50": 25_557_032, "resnet101": 44_549_160, "densenet201": 20_013_928,
     "vgg16": 138_357_544, "vgg19": 143_667_240, "inception_v3": 27_161_264,
+    "densenet121": 7_978_856, "mobilenet_v1": 4_231_976,  # of farhat's 8,062,504 and 4,253,864 those that are trained
     "resnet200": 64_673_832,  # published by nobody for these blocks: counted in the model
 }  # fmt: skip
 

@@ -35,6 +35,9 @@ except ImportError as missing:
 #: Blocks of the stages of ResNet-200 (He et al. 2016, Identity Mappings in Deep Residual Networks), which torchvision
 #: has no function for; its blocks are those of torchvision's ResNet-50, not pre-activated ones.
 _RESNET200 = [3, 24, 36, 3]
+#: Channels and stride of the depthwise separable convolutions of MobileNet (Howard et al. 2017, table 1), of which
+#: torchvision has the second version and later ones only.
+_MOBILENET_V1 = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)]
 
 
 @dataclass(frozen=True)
@@ -252,11 +255,25 @@ def build(name: str) -> tuple[nn.Module, str]:
     version = f"torchvision {torchvision.__version__}"
     if name == "resnet200":
         return torchvision.models.ResNet(torchvision.models.resnet.Bottleneck, _RESNET200), version
+    if name == "mobilenet_v1":
+        return _mobilenet_v1(), version
     options = {"init_weights": False} if name == "inception_v3" else {}  # which would take half a minute
     try:
         return torchvision.models.get_model(name, weights=None, **options), version
     except ValueError as error:
         raise SystemExit(f"{name}: {version} has no such model; give another, or MODULE:FUNCTION") from error
+
+
+def _mobilenet_v1() -> nn.Module:
+    def convolution(inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
+        filters = nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups, bias=False)
+        return [filters, nn.BatchNorm2d(outputs), nn.ReLU()]
+
+    layers, channels = convolution(3, 32, 3, 2), 32
+    for outputs, stride in _MOBILENET_V1:
+        layers += convolution(channels, channels, 3, stride, channels) + convolution(channels, outputs, 1)
+        channels = outputs
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000))
 
 
 def _said(error: Exception) -> str:
@@ -290,7 +307,7 @@ def _shape(text: str) -> tuple[int, ...]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="programs.profile")
-    parser.add_argument("model", help="one of torchvision's, resnet200, or MODULE:FUNCTION that returns an nn.Module")
+    parser.add_argument("model", help="torchvision's, resnet200, mobilenet_v1, or MODULE:FUNCTION that returns an nn.Module")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--batch-size", type=int, default=4)
     parser.add_argument("--repeat", type=int, default=5)
