@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from ddnn_traces.collectives.periods import BETTER, Period, chain_of, periods, tolerance
+from ddnn_traces.collectives.periods import BETTER, CLEAR, Period, chain_of, periods, tolerance
 from ddnn_traces.collectives.streams import MS, SMALL, Array, Stream, distance, groups, hosts_of, without_control
 
 _SAME_TIME = 1.35  # factor between the step times of two flows: medians of loaded hosts
@@ -32,6 +32,8 @@ _SAME_PLACE = 400.0  # bytes: control messages
 _SAME_SIZE = 0.02  # of the bytes of a step
 _SMOOTHED = 5  # steps, for the place of a step in a flow
 _FIRST_STEPS = 2  # the start of the first is unclear: what hosts send to connect is before it
+_MANY_UNCLEAR = 0.2  # of the bytes, in flows without a clear period
+_BEHIND = 0.1  # of a silence of a step, from its start
 _EXTRA = 150.0  # bytes behind a step: an all-reduce of 8 bytes sends 200 to 400 on each flow of a ring
 _RARE = 1 / 3  # of the steps
 _MUCH_EXTRA = 300.0  # in all steps: less moves no step
@@ -57,7 +59,19 @@ Job = dict[Stream, Period]
 
 def find_jobs(streams: Sequence[Stream]) -> tuple[list[Job], list[Stream]]:
     """The jobs by their flows, the largest first, and the flows without a period."""
-    possible = {stream: found for stream in streams if (found := periods(stream))}
+    streams, possible = _without_validation(
+        streams, {stream: found for stream in streams if (found := periods(stream))}
+    )
+    jobs = _by_step_times(possible)
+    if not any(is_closed(job) for job in jobs) and (job := _with_best_periods(possible)):
+        jobs = [job]
+    jobs = _completed(_with_others(jobs, possible), streams)
+    known = {stream for job in jobs for stream in job}
+    return jobs, [stream for stream in streams if stream not in known]
+
+
+def _by_step_times(possible: dict[Stream, list[Period]]) -> list[Job]:
+    """Flows whose steps are as long and in phase, those of the step time that most have first."""
     jobs: list[Job] = []
     left = set(possible)
     latest: Job = {}
@@ -76,12 +90,45 @@ def find_jobs(streams: Sequence[Stream]) -> tuple[list[Job], list[Stream]]:
         taken = [job for job in clusters if is_closed(job)] or clusters
         jobs += taken
         left -= {stream for job in taken for stream in job}
-    jobs = _merged([*jobs, *({stream: latest[stream]} for stream in possible if stream in left and stream in latest)])
-    if not any(is_closed(job) for job in jobs) and (job := _with_best_periods(possible)):
-        jobs = [job]
-    jobs = _completed(_with_others(jobs, possible), streams)
-    known = {stream for job in jobs for stream in job}
-    return jobs, [stream for stream in streams if stream not in known]
+    return _merged([*jobs, *({stream: latest[stream]} for stream in possible if stream in left and stream in latest)])
+
+
+def _without_validation(
+    streams: Sequence[Stream], possible: dict[Stream, list[Period]]
+) -> tuple[Sequence[Stream], dict[Stream, list[Period]]]:
+    """The flows and their periods; those that show none, since they send more before some steps of the others, without
+    that: a validation gathers parameters, as of FSDP, and sends back no gradients."""
+    clear = {stream: found for stream, found in possible.items() if found[0].score >= CLEAR}
+    unclear = [stream for stream in streams if stream not in clear]
+    if not clear or sum(s.end for s in unclear) < _MANY_UNCLEAR * sum(s.end for s in streams):
+        return streams, possible
+    even: dict[Stream, Stream] = {}
+    for job in filter(is_closed, _by_step_times(clear)):
+        silences, hosts = step_silences(job), hosts_of(job)
+        near = [stream for stream in unclear if hosts.issuperset(stream.hosts) and stream not in even]
+        if silences is not None:
+            number, start, idle = silences
+            ends = idle + _BEHIND * float(np.median(start - idle))
+            even |= {stream: left for stream in near if (left := without_rare(stream, ends, number)) is not None}
+    found = {even.get(stream, stream): periods(even[stream]) if stream in even else possible.get(stream, [])
+             for stream in streams}  # fmt: skip
+    return list(found), {stream: some for stream, some in found.items() if some}
+
+
+def without_rare(stream: Stream, ends: Array, number: Array) -> Stream | None:
+    """A flow without what it sends more in a few steps than in the others, at their start; None where there is no such.
+
+    ends: when the step before each of these numbers has ended.
+    """
+    at = stream.position_at(ends)
+    sent = np.diff(at) / np.diff(number)
+    usual = float(np.median(sent))
+    more = np.diff(at) - usual * np.diff(number)
+    rare = more > max(_EXTRA, _SAME_SIZE * usual)
+    others = np.abs(more[~rare]) <= tolerance(usual)
+    if usual <= 0 or not 0 < rare.sum() <= _RARE * len(more) or others.sum() < _ALWAYS * (~rare).sum():
+        return None
+    return _without(stream, at[:-1][rare], more[rare])[0]
 
 
 def _with_others(jobs: list[Job], possible: dict[Stream, list[Period]]) -> list[Job]:
@@ -462,19 +509,25 @@ def _without_extra(stream: Stream, period: Period, at: Array, number: Array) -> 
     is_rare = len(behind) <= _RARE * len(at) and more[_FIRST_STEPS:].min(initial=0.0) >= -_EXTRA
     if not is_rare or extra.sum() <= _MUCH_EXTRA or np.abs(more).max() > _SAME_SIZE * usual:
         return stream, period
-    places = np.column_stack([at[behind] - extra, at[behind]]).ravel()
-    sums = np.column_stack([np.cumsum(extra) - extra, np.cumsum(extra)]).ravel()
+    left, kept = _without(stream, at[behind] - extra, extra)
+    message = np.searchsorted(np.flatnonzero(kept), period.message).clip(max=int(kept.sum()) - 1)
+    return left, replace(period, message=message)
+
+
+def _without(stream: Stream, places: Array, sizes: Array) -> tuple[Stream, Array]:
+    """A flow without so many bytes at these places, and which of its messages are left of it."""
+    around = np.column_stack([places, places + sizes]).ravel()
+    sums = np.column_stack([np.cumsum(sizes) - sizes, np.cumsum(sizes)]).ravel()
 
     def even(position: Array) -> Array:
-        before: Array = np.interp(position, places, sums).astype(position.dtype)
+        before: Array = np.interp(position, around, sums).astype(position.dtype)
         return position - before
 
     begin, end = even(stream.start), even(stream.start + stream.size)
     kept = end > begin
-    message = np.searchsorted(np.flatnonzero(kept), period.message).clip(max=int(kept.sum()) - 1)
     size, first, last = (end - begin)[kept], stream.first[kept], stream.last[kept]
     left = replace(stream, start=begin[kept], size=size, first=first, last=last, ends=even(stream.ends))
-    return left, replace(period, message=message)
+    return left, kept
 
 
 def _steps_at(job: Job, number: Array, start: Array, idle: Array) -> Steps:

@@ -22,7 +22,7 @@ _MOST_STARTS = 40  # silences of the first steps, the longest, that are tried
 _LEAST_STEPS = 5
 _LEAST_PRESENCE = 0.6  # share of the steps that have the silence
 _MOST_SPREAD = 8.0  # 90th over 10th percentile of a silence's length over the steps
-_CLEAR = 0.65  # score: the first silences alone have 0.76 and more in long runs, at most 0.51 where much disturbs them
+CLEAR = 0.65  # score: the first silences alone have 0.76 and more in long runs, at most 0.51 where much disturbs them
 _NEARLY_BEST = 0.8  # of the best score: the shortest such period is the period, its multiples score as well
 _POSSIBLE = 0.5
 _LEAST_RECURRENCE = 0.8  # share of the steps with a silence behind the last of equal layers
@@ -60,9 +60,9 @@ def periods(stream: Stream) -> list[Period]:
     longest = np.sort(behind[np.argsort(silence[behind - 1])[-_MOST_SILENCES:]])
     found = _periods(stream, longest, silence)
     # of one silence a step, the longest ones leave steps out, and the first ones none
-    if not found or found[0].score < _CLEAR:
+    if not found or found[0].score < CLEAR:
         first = _periods(stream, behind[:_MOST_SILENCES], silence)
-        if first and first[0].score >= _CLEAR:
+        if first and first[0].score >= CLEAR:
             return first
     return found
 

@@ -19,7 +19,7 @@ from independent import FLOW, read_capture, repeated_bytes, text
 import ddnn_traces
 from ddnn_traces.collectives import shapes, tables
 from ddnn_traces.collectives.infer import infer
-from ddnn_traces.collectives.jobs import Steps, in_steps
+from ddnn_traces.collectives.jobs import Steps, in_steps, without_rare
 from ddnn_traces.collectives.kinds import collectives
 from ddnn_traces.collectives.periods import Period, periods
 from ddnn_traces.collectives.phases import measured, parts_of
@@ -392,6 +392,43 @@ def test_a_validation_behind_some_steps_moves_no_later_step() -> None:
         spans[transfer["step"]] += transfer["first_ns"], transfer["last_ns"]
     assert len(spans) == 21
     assert max(max(times) - min(times) for times in spans.values()) < 100_000_000
+
+
+def test_a_validation_that_gathers_parameters_is_no_part_of_a_step() -> None:
+    """14 steps of fully_shard, a validation behind each sixth: its all-gathers are more than a step's, in one direction
+    of the ring only. Sizes are those of four layers."""
+    table = pq.read_table(Path(__file__).parent / "validation_of_fsdp.parquet")
+    [job] = tables.jobs_of("run", table).to_pylist()
+    assert {len({t["step"] for t in one["transfers"]}) for one in job["collectives"]} == {14}
+    layers = [769_920, 1_025_600, 1_077_440, 1_436_160]
+    for kind, times in (("all_gather", 2), ("reduce_scatter", 1)):
+        assert sorted(one["tensor_bytes"] for one in job["collectives"] if one["kind"] == kind) == sorted(
+            times * layers
+        )
+
+
+@pytest.mark.parametrize(
+    ("more", "is_left"),
+    [
+        ([0, 0, 0, 500, 0, 0, 0, 500, 0, 0], True),  # two of ten
+        ([0, 500, 0, 500, 0, 500, 0, 500, 0, 0], False),  # in too many
+        ([0, 0, 0, 500, -500, 0, 0, 0, 0, 0], False),  # what comes early is no validation
+        ([3, -90, 40, 500, -60, 80, -40, 10, -70, 30], False),  # no step has the same bytes
+        ([0] * 10, False),
+    ],
+)
+def test_what_few_steps_send_more_is_taken_off_at_their_start(more: list[int], is_left: bool) -> None:
+    """Two messages of 100 kB a step and, where there is more, a third one before them; in kB."""
+    sizes = [size for one in more for size in ([one] if one > 0 else []) + [100, 100 + min(one, 0)]]
+    step = [number for number, one in enumerate(more) for _ in range(3 if one > 0 else 2)]
+    size = 1000 * np.array(sizes)
+    place = np.arange(len(size)) - np.searchsorted(step, step)
+    first = 10**8 * np.array(step) + 10**7 * (1 + place)
+    start = np.cumsum(size) - size
+    stream = Stream(0, "a", "b", start, size, first, first + 10**6, start + size)
+    left = without_rare(stream, 10**8 * np.arange(11), np.arange(11))
+    assert (left is not None) == is_left
+    assert left is None or left.size.tolist() == [100_000] * 20
 
 
 def test_three_steps_are_too_few_to_take_off_a_validation(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -307,7 +307,9 @@ def _shape(text: str) -> tuple[int, ...]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="programs.profile")
-    parser.add_argument("model", help="torchvision's, resnet200, mobilenet_v1, or MODULE:FUNCTION that returns an nn.Module")
+    parser.add_argument(
+        "model", help="torchvision's, resnet200, mobilenet_v1, or MODULE:FUNCTION that returns an nn.Module"
+    )
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--batch-size", type=int, default=4)
     parser.add_argument("--repeat", type=int, default=5)
