@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from publishing import ABOUT
-from tools import Once
+from publishing import ABOUT, OTHER, RUN, Run
+from tools import Once, RunCommand
 
 import ddnn_traces
 from ddnn_traces.query import checks
@@ -19,7 +20,7 @@ from ddnn_traces.query.dataset import Dataset
 @pytest.fixture(scope="session")
 def small(sample: Path, once: Once) -> Path:
     """A dataset of two runs. Not to be changed."""
-    runs = [sample / "torch-mlp1-sgd-32-gloo-0ms-ring", sample / "mpi-mlp1-sgd-32-openmpi-0ms-ring"]
+    runs = [sample / RUN, sample / OTHER]
     return once("small", lambda path: ddnn_traces.ingest([*runs], path / "dataset").close()) / "dataset"
 
 
@@ -39,6 +40,17 @@ def folder(release: Path, tmp_path: Path) -> Path:
 def bag(small: Path, once: Once) -> Path:
     """A release as a bag. Not to be changed."""
     return once("bag", lambda path: ddnn_traces.publish(small, path / "traces", bagit=True, **ABOUT)) / "traces"
+
+
+@pytest.fixture
+def run(command: RunCommand) -> Run:
+    """The command line in tmp_path; output as text."""
+
+    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        done = command(*arguments)
+        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    return run
 
 
 _CHECK, _CHECK_EVERY_RUN = checks.run_checks, checks.run_with_stored_inputs

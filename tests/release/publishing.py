@@ -1,16 +1,25 @@
-"""The tests' options of publish, and the command push as a process."""
+"""The tests' options of publish, names of the two runs, and the command push as a process."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import ddnn_traces
 
 #: What every release needs; the date, so that a test at midnight does not fail.
 ABOUT = {"title": "Two runs", "licence": "CC-BY-4.0", "creators": ["Ada Lovelace"], "date": "2026-01-31"}
+#: The same for the command line.
+OPTIONS = ("--title", "Two runs", "--licence", "CC-BY-4.0", "--creator", "Ada Lovelace", "--date", "2026-01-31")
+
+#: The runs of the fixture `small`.
+RUN, OTHER = "torch-mlp1-sgd-32-gloo-0ms-ring", "mpi-mlp1-sgd-32-openmpi-0ms-ring"
+
+#: The fixture run.
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 #: Claims that hold of the two runs.
 CLAIMS = (
