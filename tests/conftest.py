@@ -22,7 +22,7 @@ from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import whole_files
 
 # assertions of helper modules show what differs, as those in tests do
-pytest.register_assert_rewrite("readings", "engines", "damages")
+pytest.register_assert_rewrite("readings", "engines", "damages", "predictions")
 
 # make test runs few examples of each property, make test-all (HYPOTHESIS_PROFILE=all) many, make test-nightly most
 settings.register_profile("quick", max_examples=10, deadline=None)

@@ -1,13 +1,7 @@
-"""Predictions against hand-made least squares and statsmodels' own, and every kind of job that must be refused."""
+"""Predictions against hand-made least squares and statsmodels' own."""
 
 from __future__ import annotations
 
-import csv
-import io
-import itertools
-import json
-import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,42 +9,18 @@ import pandas as pd
 import polars as pl
 import pytest
 import statsmodels.formula.api as smf
+from predictions import FORMULA, JOB, ROWS, SIZES, all_ends, copies, number, predicted
 from scipy import stats
-from tools import RunCommand
 
-from ddnn_traces.errors import DdnnTracesError, PredictionError, RegressionError, UsageError
+from ddnn_traces.errors import PredictionError, UsageError
 from ddnn_traces.regression import documents, fit, fit_at_job
 from ddnn_traces.regression import predict as predict_module
 from ddnn_traces.regression.predict import predict
-from ddnn_traces.regression.results import Job, Predicted, Prediction
-from ddnn_traces.traffic import synthetic
-from ddnn_traces.traffic.synthetic import write_runs
+from ddnn_traces.regression.results import Job, Prediction
 
-FORMULA = "step_bytes ~ model_bytes + C(framework_backend) + C(batch_size) + C(topology)"
-SIZES = (10_000_000, 20_000_000, 30_000_000, 50_000_000)
-JOB = {"model_bytes": 25e6, "framework_backend": "torch-gloo", "batch_size": 64, "topology": "ring"}
+pytestmark = pytest.mark.usefixtures("few_draws")
 
 
-def measured(spread: float = 0.02, **columns: Any) -> pl.DataFrame:
-    """16 runs: sizes x frameworks x topologies, batch 32 and 64 by turns. Ring 6, star 5 times the size."""
-    rng = np.random.default_rng(3)
-    rows = []
-    for number, (size, backend, topology) in enumerate(itertools.product(SIZES, ("mpi", "gloo"), ("ring", "star"))):
-        times = 6.0 if topology == "ring" else 5.0
-        rows.append(
-            {
-                "run_id": f"r{number:02}", "model_bytes": size, "framework_backend": f"torch-{backend}",
-                "batch_size": 32 if (number // 4 + number // 2 + number) % 2 else 64, "topology": topology,
-                "workers": 4, "source": "capture",
-                "step_bytes": size * times + spread * 1e8 * rng.standard_normal() + 2e6,
-                "step_ms": (20 + size / 1e6) * (1 + spread * rng.standard_normal()),
-            }
-            | columns
-        )  # fmt: skip
-    return pl.DataFrame(rows)
-
-
-ROWS = measured()
 #: Scatter that does not grow with the size: no run has more weight than another.
 EVEN = ROWS.with_columns(
     step_bytes=6.0 * pl.col("model_bytes")
@@ -59,46 +29,10 @@ EVEN = ROWS.with_columns(
 )
 
 
-def copies(count: int) -> pl.DataFrame:
-    """The runs so many times, each a cell of its own."""
-    return pl.concat(
-        [measured().with_columns(run_id=pl.col("run_id") + str(i), variant=pl.lit(str(i))) for i in range(count)]
-    )
-
-
-@pytest.fixture(autouse=True)
-def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draws for the intervals of an hour: 200,000 are only needed where a test examines those."""
-    monkeypatch.setattr(predict_module, "DRAWS", 1_000)
-
-
 @pytest.fixture
 def one_scatter(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scatter of all, as where no term's levels differ in it."""
     monkeypatch.setattr(fit_at_job, "_DIFFERS", 0.0)
-
-
-def predicted(
-    rows: pl.DataFrame = ROWS, formula: str | None = FORMULA, extrapolate: bool = False, **job: Any
-) -> Prediction:
-    own = {name: job.pop(name) for name in ("steps", "step_ms") if name in job}
-    values = {name: value for name, value in (JOB | job).items() if value is not None}
-    return predict(rows, rows, Job(values, **own), formula, extrapolate)
-
-
-def number(prediction: Prediction, quantity: str) -> Predicted:
-    found = prediction.of(quantity)
-    assert found is not None
-    return found
-
-
-def all_ends(p: Predicted) -> list[float]:
-    ends = [p.estimate, p.mean_low, p.mean_high, p.low, p.high]
-    assert None not in ends
-    return [float(end) for end in ends if end is not None]
-
-
-# --- the numbers
 
 
 @pytest.mark.usefixtures("one_scatter")
@@ -312,38 +246,6 @@ def test_runs_whose_scatter_grows_are_weighted_and_so_are_the_intervals() -> Non
         assert all_ends(number(found, "step")) == pytest.approx(by_hand, rel=1e-9)
 
 
-def test_a_prediction_that_depends_on_an_attribute_that_the_formula_lacks_is_refused() -> None:
-    """All stars have 8 workers: whether a star sends less, or 8 workers do, the runs do not show."""
-    rows = ROWS.with_columns(workers=pl.when(pl.col("topology") == "star").then(8).otherwise(4))
-    message = "depends on workers, which the formula lacks: with it the runs do not determine it"
-    assert message in refused(rows=rows, topology="star", workers=4)
-    assert predicted(rows, workers=4).warnings == ()  # as the other rings
-    delayed = ROWS.with_columns(delay_ms=pl.Series([0.0, 10.0] * 8))  # with every star
-    assert message.replace("workers", "delay_ms") in refused(rows=delayed, delay_ms=2.5)
-
-
-def test_an_optimizer_that_matters_is_asked_for() -> None:
-    """Asynchronous servers send half: a job that does not state the optimizer is between both, and like none."""
-    rows = copies(2).with_columns(optimizer=pl.Series(["sgd", "async"]).gather([0] * 16 + [1] * 16))
-    logs = "np.log(step_bytes) ~ np.log(model_bytes) + C(framework_backend) + C(batch_size) + C(topology)"
-    half = pl.when(pl.col("optimizer") == "async").then(0.5).otherwise(1.0)
-    rows = rows.with_columns(step_bytes=pl.col("step_bytes") * half)
-    assert "depends on optimizer, which the job does not state (async " in refused(rows=rows, formula=logs)
-    same = rows.with_columns(step_bytes=pl.col("step_bytes") / half)
-    assert predicted(same, logs).warnings == ()
-    assert predicted(rows, f"{logs} + C(optimizer)", optimizer="async").warnings == ()
-    rings = rows.filter((pl.col("optimizer") == "sgd") | (pl.col("topology") == "star"))
-    assert "optimizer" not in "".join(predicted(rings, logs, extrapolate=True).warnings), "no ring is asynchronous"
-
-
-def test_of_two_laws_of_the_runs_like_the_job_one_is_asked_for() -> None:
-    """Of 4 workers a synchronous server's step moves 8 model sizes; an asynchronous one's updates are each a step."""
-    rows = ROWS.with_columns(law_factor=pl.Series([8.0, 8.0, 2.0, 2.0] * 4))
-    rows = rows.with_columns(implied_bytes=pl.col("step_bytes") / pl.col("law_factor"))
-    with pytest.raises(PredictionError, match=r"send 2 or 8 model sizes in a step .* give --set law_factor="):
-        predicted(rows, "np.log(implied_bytes) ~ np.log(model_bytes)", workers=4)
-
-
 def test_what_a_worker_sends_is_predicted_times_the_workers_of_the_job() -> None:
     rows = ROWS.with_columns(workers=pl.Series([2, 4, 4, 8] * 4)).with_columns(
         worker_bytes=pl.col("step_bytes") / pl.col("workers")
@@ -354,153 +256,6 @@ def test_what_a_worker_sends_is_predicted_times_the_workers_of_the_job() -> None
     assert all_ends(two) == pytest.approx([2 * end for end in all_ends(one)], rel=1e-12)
     with pytest.raises(UsageError, match=r"give the job's workers \(the runs have 2, 4, 8\)"):
         predicted(rows, formula, **nothing)
-
-
-# --- what is refused
-
-
-def refused(**given: Any) -> str:
-    """Why a job is not predicted; with extrapolate the same reasons are its warnings."""
-    with pytest.raises(PredictionError) as error:
-        predicted(**given)
-    message = str(error.value)
-    assert error.value.exit_code == 1
-    assert "--extrapolate" in message.splitlines()[-1]
-    forced = predicted(extrapolate=True, **given)
-    assert [f"- {warning}" for warning in forced.warnings] == message.splitlines()[1:-1]
-    for output_format in documents.PREDICTION_FORMATS:
-        text = documents.prediction(forced, output_format)
-        assert all(warning.split(";")[0] in text for warning in forced.warnings)
-    return message
-
-
-def impossible(**given: Any) -> str:
-    """Why a job cannot be predicted at all."""
-    with pytest.raises(PredictionError) as error:
-        predicted(extrapolate=True, **given)
-    assert "--extrapolate" not in str(error.value)
-    return str(error.value)
-
-
-@pytest.mark.parametrize("size", [9_999_999.0, 50_000_001.0, 1e12])
-def test_a_size_outside_the_measured_range(size: float) -> None:
-    assert f"model_bytes = {size:.0f} is outside the measured range, 10000000 to 50000000" in refused(model_bytes=size)
-
-
-@pytest.mark.parametrize("size", [10_000_000, 50_000_000])
-def test_the_ends_of_the_range_are_measured(size: int) -> None:
-    assert predicted(model_bytes=size).warnings == ()
-
-
-def test_levels_that_were_never_measured_together() -> None:
-    rows = ROWS.filter(~((pl.col("topology") == "star") & (pl.col("framework_backend") == "torch-gloo")))
-    message = refused(rows=rows, topology="star")
-    assert "no run has these together: batch_size = 64, framework_backend = torch-gloo, topology = star" in message
-
-
-def test_hidden_extrapolation() -> None:
-    """Either number is within its range, but large models were only measured with long delays."""
-    rows = ROWS.with_columns(delay_ms=pl.col("model_bytes") / 1e7 + pl.Series([0.0, 0.2] * 8))
-    formula = "step_bytes ~ model_bytes + delay_ms"
-    nothing = {"framework_backend": None, "batch_size": None, "topology": None}
-    assert predicted(rows, formula, delay_ms=2.6, **nothing).warnings == ()
-    message = refused(rows=rows, formula=formula, model_bytes=49e6, delay_ms=1.2, **nothing)
-    assert "outside the measured range" not in message
-    assert "hidden extrapolation" in message
-
-
-def test_another_number_of_workers() -> None:
-    assert predicted(workers=4).warnings == ()
-    assert "workers = 8, where the runs have 4, and it is not in the formula" in refused(workers=8)
-    unknown = ROWS.with_columns(workers=pl.lit(None, pl.Int64))
-    assert "the runs have no workers, which is not in the formula" in refused(rows=unknown, workers=4)
-
-
-def test_a_number_of_workers_that_some_run_had() -> None:
-    """The runs need not all have it; a note states that workers are not in the formula."""
-    rows = ROWS.with_columns(workers=pl.Series([2, 3, 4, 4] * 4))
-    for workers in (2, 3, "4"):
-        prediction = predicted(rows, workers=workers)
-        assert prediction.warnings == ()
-        assert "the runs have 2, 3, 4 workers, not in the formula" in prediction.notes
-    assert "workers = 5, where the runs have 2, 3, 4, and" in refused(rows=rows, workers=5)
-
-
-def test_an_attribute_that_is_not_in_the_formula() -> None:
-    rows = ROWS.with_columns(
-        delay_ms=pl.Series([0.0, 10.0, 10.0, 0.0] * 4),
-        bandwidth_mbit=1000.0,
-        optimizer=pl.lit("sgd"),
-        model=pl.lit(None, pl.String),
-    )
-    prediction = predicted(rows, delay_ms="2.5", bandwidth_mbit=1000, optimizer="sgd")
-    assert prediction.warnings == ()
-    note = "not in the formula, and so without effect: bandwidth_mbit, delay_ms (the runs have 0 to 10), optimizer"
-    assert note in prediction.notes
-    end = "and it is not in the formula"
-    for given, message in (
-        ({"delay_ms": "500"}, f"delay_ms = 500, where the runs have 0 to 10, {end}"),
-        ({"delay_ms": -0.1}, "delay_ms = -0.1, where"),
-        ({"bandwidth_mbit": 1}, f"bandwidth_mbit = 1, where the runs have 1000, {end}"),
-        ({"optimizer": "adam"}, f"optimizer = adam, where the runs have sgd, {end}"),
-        ({"model": "mlp1"}, "the runs have no model, which is not in the formula"),
-    ):
-        assert message in refused(rows=rows, **given)
-
-
-def test_workers_of_the_formula() -> None:
-    rows = ROWS.with_columns(workers=pl.Series([2, 4, 4, 8] * 4))
-    formula = "step_bytes ~ model_bytes + workers + C(topology)"
-    nothing = {"framework_backend": None, "batch_size": None}
-    assert predicted(rows, formula, workers=6, **nothing).warnings == ()
-    assert "workers = 9 is outside" in refused(rows=rows, formula=formula, workers=9, **nothing)
-    assert any("2, 4, 8 workers" in note for note in predicted(rows).notes)
-
-
-def test_a_negative_volume() -> None:
-    rows = ROWS.with_columns(step_bytes=pl.col("step_bytes") - 7.5e7)
-    assert "the predicted volume is negative" in refused(rows=rows, model_bytes=10_000_000)
-    notes = predicted(rows.with_columns(step_bytes=pl.col("step_bytes") + 1.5e7), model_bytes=10_000_000).notes
-    assert any("below 0" in note for note in notes)
-
-
-def test_the_error_of_an_unknown_level_lists_the_levels_the_nearest_first() -> None:
-    assert "no run has topology = stars; there are, the nearest first: star, ring" in impossible(topology="stars")
-    assert "no run has batch_size = 33; there are, the nearest first: 32, 64" in impossible(batch_size=33)
-    both = impossible(topology="tree", framework_backend="torch-mpl")
-    assert "topology = tree" in both and "the nearest first: torch-mpi, torch-gloo" in both
-
-
-def test_effects_that_the_runs_cannot_separate() -> None:
-    """gloo ran rings only and mpi stars only: of a ring over mpi nothing is known."""
-    rows = ROWS.filter((pl.col("topology") == "star") == (pl.col("framework_backend") == "torch-mpi"))
-    formula = "step_bytes ~ model_bytes + C(framework_backend) + C(topology)"
-    assert predicted(rows, formula, batch_size=None).warnings == ()
-    message = impossible(rows=rows, formula=formula, framework_backend="torch-mpi", batch_size=None)
-    assert "cannot separate topology = " in message and "from framework_backend = " in message
-    assert "no run has these together: framework_backend = torch-mpi, topology = ring" in message
-
-
-def test_the_effect_of_a_constant_column_is_not_known() -> None:
-    rows = ROWS.filter(pl.col("model_bytes") == 20_000_000)
-    formula = "step_bytes ~ model_bytes + C(topology)"
-    nothing = {"framework_backend": None, "batch_size": None}
-    assert predicted(rows, formula, model_bytes=20_000_000, **nothing).warnings == ()
-    message = impossible(rows=rows, formula=formula, **nothing)
-    assert "every run has model_bytes = 20000000, so that its effect is not known: ingest runs with another" in message
-
-
-def test_no_scatter_left_by_too_many_coefficients() -> None:
-    assert "leave no scatter" in impossible(rows=ROWS.head(4), model_bytes=10e6)
-    assert "2 usable runs, and at least 3 are needed" in impossible(rows=ROWS.head(2))
-
-
-def test_a_size_that_no_run_has() -> None:
-    rows = ROWS.with_columns(nominal_bytes=pl.col("model_bytes"), model_bytes=pl.lit(None, pl.Int64))
-    message = impossible(rows=rows)
-    assert "no run has model_bytes, but there are batch_size, framework_backend, nominal_bytes, topology" in message
-    formula = "step_bytes ~ nominal_bytes + C(topology)"
-    assert predicted(rows, formula, nominal_bytes=25e6).warnings == ()
 
 
 def test_the_default_formula_takes_the_nominal_size_as_regress_does() -> None:
@@ -534,46 +289,6 @@ def test_a_run_for_which_the_formula_is_not_a_number_is_not_in_the_fit() -> None
     assert any(note.startswith("1 of 16 runs are not in the fit") for note in found.notes)
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"batch_size": None}, "needs the job's batch_size"),
-        ({"model_bytes": float("nan")}, "model_bytes = nan: give a finite number"),
-        ({"model_bytes": -1.0}, "model_bytes = -1.0: give a number above 0"),
-        ({"step_ms": 0.0}, "step_ms = 0.0: give a number above 0"),
-        ({"model_bytes": "large"}, "model_bytes = large: give a number"),
-        ({"workers": "nan"}, "workers = nan: give a finite number"),
-        ({"qqqq": 5}, "qqqq is not an attribute of the runs; there are: batch_size, framework_backend"),
-        ({"worker": 5}, "worker is not an attribute of the runs; did you mean workers"),
-        ({"step_bytes": 5}, "step_bytes is not an attribute of the runs"),
-    ],
-)
-def test_an_incomplete_or_invalid_description(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(message)) as error:
-        predicted(extrapolate=True, **given)
-    assert error.value.exit_code == 2
-
-
-@pytest.mark.parametrize(
-    ("formula", "message"),
-    [
-        ("step_bytes / model_bytes ~ C(topology)", "left side"),
-        ("np.exp(step_bytes / 1000000000) ~ C(topology)", "cannot be inverted"),
-        ("step_ms ~ C(topology)", "must be step_bytes"),
-        ("step_bytes ~ colour", "unknown columns: colour"),
-    ],
-)
-def test_formulas_that_cannot_be_used(formula: str, message: str) -> None:
-    with pytest.raises(RegressionError, match=message):
-        predicted(formula=formula)
-
-
-def test_without_step_times_there_is_no_hour() -> None:
-    prediction = predicted(ROWS.with_columns(step_ms=pl.lit(None, pl.Float64)))
-    assert prediction.of("hour") is None and prediction.of("step") is not None
-    assert any(note.startswith("no volume of an hour") and "give step_ms" in note for note in prediction.notes)
-
-
 def test_the_step_time_has_an_intercept_always() -> None:
     """exp(0) would be 1 ms for a job of no size; the runs last 20 ms and 1 ms a MB."""
     nothing = {"framework_backend": None, "batch_size": None, "topology": None}
@@ -586,24 +301,6 @@ def test_the_step_time_has_an_intercept_always() -> None:
         assert f"the step time is fitted with an intercept, which the formula leaves out: {text}" in prediction.notes
 
 
-def test_a_mean_a_median_and_a_ratio_are_distinguished() -> None:
-    prediction = predicted(steps=10)
-    assert [(p.quantity, p.statistic) for p in prediction.predicted] == [
-        ("step", "mean"), ("run", "mean"), ("step_time", "median"), ("hour", "ratio")
-    ]  # fmt: skip
-    lines = documents.prediction(prediction, "table").splitlines()
-    assert [line.split("  ")[0] for line in lines if "[" in line] == [
-        "volume of a step", "volume of a run of 10 steps", "step time, median", "volume of an hour"
-    ]  # fmt: skip
-    root = predicted(
-        formula="np.sqrt(step_bytes) ~ model_bytes", framework_backend=None, batch_size=None, topology=None
-    )
-    assert number(root, "step").statistic == "median"
-    assert any("step_bytes is fitted as np.sqrt(step_bytes): the estimate is a median" in note for note in root.notes)
-    assert any("step time: step_ms is fitted as np.log(step_ms): the estimate is a median" in n for n in root.notes)
-    assert number(predicted(step_ms=50.0), "hour").statistic == "mean"
-
-
 def test_scatter_of_the_step_time_that_changes_is_noted() -> None:
     rng = np.random.default_rng(1)
     rows = copies(5)
@@ -612,79 +309,6 @@ def test_scatter_of_the_step_time_that_changes_is_noted() -> None:
     growing = rows.with_columns(step_ms=40 * noise.exp())
     start = "step time: the scatter of np.log(step_ms) changes with the terms"
     assert [any(note.startswith(start) for note in predicted(each).notes) for each in (even, growing)] == [False, True]
-
-
-# --- what is written
-
-
-def test_json_and_csv_hold_the_numbers() -> None:
-    prediction = predicted(ROWS.with_columns(source=pl.lit("synthetic")), steps=10)
-    document = json.loads(documents.prediction(prediction, "json"))
-    rows = list(csv.DictReader(io.StringIO(documents.prediction(prediction, "csv"))))
-    assert [row["quantity"] for row in rows] == [p["quantity"] for p in document["predicted"]]
-    assert [row["quantity"] for row in rows] == ["step", "run", "step_time", "hour"]
-    words = ("quantity", "unit", "statistic")
-    for row, given in zip(rows, document["predicted"], strict=True):
-        assert {name: row[name] for name in words} == {name: given[name] for name in words}
-        assert {name: float(row[name]) for name in given if name not in words} == {
-            name: value for name, value in given.items() if name not in words
-        }
-    assert document["extrapolation"] is False and rows[0]["extrapolation"] == "false"
-
-
-def test_every_format_counts_the_synthetic_runs() -> None:
-    mixed = ROWS.with_columns(source=pl.Series(["synthetic"] * 3 + ["capture"] * 13))
-    prediction = predicted(mixed)
-    count = "3 of 16 runs are synthetic"
-    for output_format in documents.PREDICTION_FORMATS:
-        assert count in documents.prediction(prediction, output_format)
-        assert "are synthetic" not in documents.prediction(predicted(), output_format)
-
-
-# --- from a dataset
-
-
-@pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_the_paper_s_scenarios_predict_and_refuse(command: RunCommand, tmp_path: Path, few: bool) -> None:
-    runs = [run for run in synthetic.runs_of(steps=3) if run.loss_pct == 0]
-    if few:  # the models with horovod over mpi in a ring
-        runs = [run for run in runs if (run.framework, run.backend, run.topology) == ("horovod", "mpi", "ring")]
-    write_runs(tmp_path / "dataset", runs)
-    job = ["--framework-backend", "horovod-mpi", "--batch-size", "64", "--topology", "ring", "--steps", "100"]
-    done = command("predict", "dataset", "--model-bytes", "97e6", *job, "--format", "json")
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    step, run, *_ = document["predicted"]
-    assert step["prediction_low"] < 6.5 * 97e6 < step["prediction_high"]
-    assert run["estimate"] == pytest.approx(100 * step["estimate"], rel=1e-12)
-    assert document["synthetic_runs"] == document["runs"] == len(runs) == (4 if few else 72)
-    refused = command("predict", "dataset", "--model-bytes", "500e6", *job)
-    assert refused.returncode == 1 and refused.stdout == b""
-    assert b"model_bytes = 500000000 is outside the measured range, 14000000 to 171000000" in refused.stderr
-
-
-def test_errors_are_the_project_s() -> None:
-    assert issubclass(PredictionError, DdnnTracesError)
-
-
-# --- conditions
-
-
-def test_a_setting_that_is_true_or_false_is_taken() -> None:
-    rows = ROWS.with_columns(offload=pl.Series([True, False, False, True] * 4))
-    for value in (True, "True", "false"):
-        assert predicted(rows, offload=value).of("step") is not None
-    with pytest.raises(UsageError, match="offload = maybe: give true or false"):
-        predicted(rows, offload="maybe")
-
-
-def test_a_step_time_whose_interval_says_nothing_is_refused_with_the_reason() -> None:
-    rng = np.random.default_rng(3)
-    rows = ROWS.with_columns(step_ms=100 * pl.Series(np.exp(1.0 * rng.standard_normal(16))))
-    prediction = predicted(rows)
-    assert prediction.of("step_time") is None and prediction.of("hour") is None
-    assert any("differ by more than 3 times; give step_ms" in note for note in prediction.notes)
-    assert predicted(rows, step_ms=50.0).of("hour") is not None
 
 
 def test_workers_that_were_never_run_are_predicted_by_the_law() -> None:
