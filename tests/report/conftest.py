@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from chart_specs import Query
 from tools import Once
 
 import ddnn_traces
@@ -46,6 +48,12 @@ def dataset(sample_dataset: Dataset, runs: tuple[str, ...], once: Once) -> Itera
     with ddnn_traces.open(once("four-runs", copy)) as opened:
         assert opened.run_ids == sorted(runs)
         yield opened
+
+
+@pytest.fixture(scope="session")
+def query(dataset: Dataset) -> Query:
+    """Runs a query, once for all tests of a process."""
+    return functools.cache(dataset.query)
 
 
 @pytest.fixture(scope="session")
