@@ -1,4 +1,4 @@
-"""Fixtures: two small runs of the sample as a dataset, and a release of them."""
+"""Fixtures: two small runs of the sample as a dataset, a release of them, and a run for the leak scan."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from leaks import write_source
 from publishing import ABOUT, OTHER, RUN, Run
 from tools import Once, RunCommand
 
 import ddnn_traces
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.release import leak_scan
 
 
 @pytest.fixture(scope="session")
@@ -51,6 +53,21 @@ def run(command: RunCommand) -> Run:
         return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder with something of everything that a leak scan looks for. Not to be changed."""
+    run = tmp_path_factory.mktemp("alice") / "job-7"
+    write_source(run)
+    return run
+
+
+@pytest.fixture(scope="session")
+def words(source: Path, tmp_path_factory: pytest.TempPathFactory) -> leak_scan.Words:
+    """What a leak scan looks for in a release of it."""
+    with ddnn_traces.ingest(source, tmp_path_factory.mktemp("words") / "dataset") as dataset:
+        return leak_scan.words(dataset, [str(source)], key=source / "key")
 
 
 _CHECK, _CHECK_EVERY_RUN = checks.run_checks, checks.run_with_stored_inputs

@@ -3,74 +3,32 @@
 from __future__ import annotations
 
 import base64
-import bz2
 import gzip
 import io
 import json
-import lzma
 import shutil
-import struct
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import duckdb
-import lz4.frame
-import packets as p
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import zstandard
-from captures_by_hand import LINKS
 from hypothesis import given
 from hypothesis import strategies as st
+from leaks import MAC, PACKERS, SECRET, START_NS, kinds
 
 import ddnn_traces
-from ddnn_traces.pcap.link_types import ETHERTYPE, LINK_TYPES, LinkType
-from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.release import captures, leak_scan
+from ddnn_traces.release import leak_scan
 from ddnn_traces.release.anonymise import identifiers
 from ddnn_traces.release.anonymise.key import Key
 from ddnn_traces.release.anonymise.mapping import Anonymiser, Options
-from ddnn_traces.release.leak_scan import original_captures, search
-from ddnn_traces.release.leak_scan.searched_words import _Collector
+from ddnn_traces.release.leak_scan import search
 from ddnn_traces.report import templates
-from ddnn_traces.store import layout, schema
+from ddnn_traces.store import layout
 from ddnn_traces.store.parquet import part
-
-RUNS = ("torch-mlp1-sgd-32-gloo-0ms-ring-tso", "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2")
-SECRET = bytes(range(60, 100))
-START_NS = 1_700_000_123_456_789_000
-MAC = "9c:b6:d0:1a:2b:3c"
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with something of everything that a scan looks for."""
-    run = tmp_path_factory.mktemp("alice") / "job-7"
-    run.mkdir()
-    mac = bytes.fromhex(MAC.replace(":", ""))
-    four = p.ethernet(p.ipv4(p.tcp(b"x" * 50), "172.20.30.41", "172.20.30.42"))
-    six = p.ethernet(p.ipv6(p.tcp(b"x" * 50), "2001:db8:7::41", "2001:db8:7::42"), p.IPV6)
-    records = [
-        p.Record(START_NS + 10**6 * k, mac + mac[:5] + b"\x77" + frame[12:]) for k, frame in enumerate((four, six))
-    ]
-    (run / "gpu-node17.pcap").write_bytes(p.pcap(records, tick_ns=1))
-    (run / "run.toml").write_text('[[hosts]]\nip = "172.20.30.41"\nlabel = "gpu-node17"\nrole = "worker"\nrank = 0\n')
-    (run / "train.log").write_text(
-        "started by carola@login3.cluster.example.edu in /scratch/carola/jobs/7\n"
-        "data of /mnt/home/erika/x and /srv/users/list.txt, from files.pythonhosted.org\n"
-    )
-    (run / "key").write_bytes(SECRET)
-    return run
-
-
-@pytest.fixture(scope="module")
-def words(source: Path, tmp_path_factory: pytest.TempPathFactory) -> leak_scan.Words:
-    with ddnn_traces.ingest(source, tmp_path_factory.mktemp("words") / "dataset") as dataset:
-        return leak_scan.words(dataset, [str(source)], key=source / "key")
-
 
 #: Spellings of what must not be published, by the kind that the scan reports.
 SPELLINGS = {
@@ -152,10 +110,6 @@ def write_parquet(folder: Path, values: list[str], metadata: dict[str, str] | No
     return folder
 
 
-def kinds(folder: Path, words: leak_scan.Words) -> set[str]:
-    return {leak.kind for leak in leak_scan.scan(folder, words)}
-
-
 @pytest.mark.parametrize(("kind", "text"), _EVERY, ids=[text for _, text in _EVERY])
 def test_every_spelling_is_found_in_a_text(kind: str, text: str, words: leak_scan.Words, tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text(f"Recorded with ({text}), see there.")
@@ -224,9 +178,6 @@ def test_what_only_looks_like_it_is_not(text: str, words: leak_scan.Words, tmp_p
 
 
 Plant = Callable[..., object]
-PACKERS: dict[str, Callable[[bytes], bytes]] = {
-    "zstd": zstandard.compress, "xz": lzma.compress, "bzip2": bz2.compress, "lz4": lz4.frame.compress,
-}  # fmt: skip
 PLACES: dict[str, Plant] = {
     "a value": lambda folder, text: write_parquet(
         folder, [f"x{k}" for k in range(5000)] + [text], use_dictionary=False
@@ -337,122 +288,6 @@ def test_times_that_were_not_shifted(words: leak_scan.Words, tmp_path: Path) -> 
         assert kinds(tmp_path, words) == found
 
 
-@pytest.mark.parametrize("change", ["address", "inner address", "hardware address", "time", "payload", "none"])
-def test_captures(change: str, words: leak_scan.Words, tmp_path: Path) -> None:
-    clean = p.ipv4(p.tcp(seq=int.from_bytes(bytes([172, 20, 30, 41]), "big")), "198.18.0.1", "198.18.0.2")
-    leaking = p.ipv4(p.tcp(), "172.20.30.41", "198.18.0.2")
-    frame = p.ethernet(clean)
-    if change == "address":
-        frame = p.ethernet(leaking)
-    if change == "inner address":
-        frame = p.ethernet(p.ipv4(p.udp(p.vxlan(p.ethernet(leaking)), 5000, 4789), "198.18.0.1", "198.18.0.2", p.UDP))
-    if change == "hardware address":
-        frame = bytes.fromhex(MAC.replace(":", "")) + frame[6:]
-    if change == "payload":
-        frame = p.ethernet(p.ipv4(p.udp(b"to gpu-node17 now"), "198.18.0.1", "198.18.0.2", p.UDP))
-    time = START_NS if change == "time" else START_NS + 10**18
-    header = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 1)
-    record = struct.pack("<IIII", time // 10**9, time % 10**9, len(frame), len(frame))
-    (tmp_path / "worker-1.pcap").write_bytes(header + (record + frame) * 3)
-    expected = {"address": "an IP address", "inner address": "an IP address", "hardware address": "a hardware address",
-                "time": "the time of a run", "payload": "name of a host"}  # fmt: skip
-    assert kinds(tmp_path, words) == ({expected[change]} if change in expected else set())
-
-
-IP = bytes([172, 20, 30, 41])
-HARDWARE = bytes.fromhex(MAC.replace(":", ""))
-
-
-def capture_of(*frames: bytes) -> bytes:
-    """A pcap as releases have it, of a time that is no run's."""
-    header = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 1)
-    records = (struct.pack("<IIII", 1000, 0, len(frame), len(frame)) + frame for frame in frames)
-    return header + b"".join(records)
-
-
-def _udp(payload: bytes) -> bytes:
-    return p.ethernet(p.ipv4(p.udp(payload), "198.18.0.1", "198.18.0.2", p.UDP))
-
-
-def _ipv4(data: bytes) -> str:
-    return ".".join(map(str, data))
-
-
-#: Frames where the bytes of a hardware address, an address or a name stand by chance.
-BY_CHANCE = {
-    "window, checksum and urgent pointer": p.ethernet(
-        p.ipv4(p.tcp()[:14] + HARDWARE, "198.18.0.1", "198.18.0.2")
-    ),
-    "sequence numbers": p.ethernet(p.ipv4(p.tcp()[:4] + HARDWARE + p.tcp()[10:], "198.18.0.1", "198.18.0.2")),
-    "a name in sequence numbers": p.ethernet(
-        p.ipv4(p.tcp()[:4] + b".erika.!" + p.tcp()[12:], "198.18.0.1", "198.18.0.2")
-    ),
-    "the end of one address and the start of the next": p.ethernet(
-        p.ipv4(p.tcp(), _ipv4(b"\x0a\x0b" + IP[:2]), _ipv4(IP[2:] + b"\x0a\x0b"))
-    ),
-    "the same with a hardware address": p.ethernet(
-        p.ipv4(p.tcp(), _ipv4(b"\x0a" + HARDWARE[:3]), _ipv4(HARDWARE[3:] + b"\x0a"))
-    ),
-    "the end of one hardware address and the start of the next": b"\2" + HARDWARE + b"\2" * 5 + _udp(b"")[12:],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("ending", ["pcap", "pcap.gz"])
-@pytest.mark.parametrize("frame", BY_CHANCE.values(), ids=BY_CHANCE)
-def test_what_stands_in_headers_by_chance_is_not_found(
-    frame: bytes, ending: str, words: leak_scan.Words, tmp_path: Path
-) -> None:
-    data = capture_of(frame, frame)
-    (tmp_path / f"worker-1.{ending}").write_bytes(data if ending == "pcap" else gzip.compress(data))
-    assert leak_scan.scan(tmp_path, words) == []
-
-
-_SIX = p.ipv6(p.tcp(), "2001:2::1", "2001:2::2")
-#: Frames that hold one, with its kind.
-LEAKING = {
-    "the source": ("a hardware address", b"\2" * 6 + HARDWARE + _udp(b"")[12:]),
-    "a made hardware address": ("an IP address", b"\2\0" + IP + _udp(b"")[6:]),
-    "a payload": ("a hardware address", _udp(b"to " + HARDWARE)),
-    "an address in a payload": ("an IP address", _udp(b"to " + IP)),
-    "a name in a payload": ("name of a user", _udp(b"by erika.")),
-    "a payload of TCP": ("a hardware address", p.ethernet(p.ipv4(p.tcp(HARDWARE), "198.18.0.1", "198.18.0.2"))),
-    "ARP": ("a hardware address", p.ethernet(b"\0\1\x08\0\6\4\0\1" + HARDWARE + b"\0" * 14, 0x0806)),
-    "an interface": (
-        "a hardware address", p.ethernet(_SIX[:32] + bytes.fromhex("9eb6d0fffe1a2b3c") + _SIX[40:], p.IPV6)
-    ),
-    "a mapped address": ("an IP address", p.ethernet(_SIX[:8] + b"\0" * 10 + b"\xff\xff" + IP + _SIX[24:], p.IPV6)),
-    "a frame that is too long to be examined": ("name of a user", _udp(b"\0" * (1 << 18) + b" erika ")),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("ending", ["pcap", "pcap.gz"])
-@pytest.mark.parametrize(("kind", "frame"), LEAKING.values(), ids=LEAKING)
-def test_what_stands_where_it_means_something_is_found(
-    kind: str, frame: bytes, ending: str, words: leak_scan.Words, tmp_path: Path
-) -> None:
-    data = capture_of(_udp(b""), frame)
-    (tmp_path / f"worker-1.{ending}").write_bytes(data if ending == "pcap" else gzip.compress(data))
-    assert kinds(tmp_path, words) == {kind}
-
-
-@pytest.mark.parametrize(
-    ("days", "found"), [(400, set()), (-0.9, {"the time of a run"}), (700.5, {"the time of a run"})]
-)
-def test_a_time_between_two_runs_is_that_of_none(days: float, found: set[str], tmp_path: Path) -> None:
-    """A shifted time may lie between originals of different years, in a capture and in a text."""
-    day_ns = 86400 * 10**9
-    words = leak_scan.Words(times=[(START_NS, START_NS + 1), (START_NS + 700 * day_ns, START_NS + 700 * day_ns + 1)])
-    time = START_NS + int(days * day_ns)
-    frame = p.ethernet(p.ipv4(p.tcp(), "198.18.0.1", "198.18.0.2"))
-    header = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 1)
-    record = struct.pack("<IIII", time // 10**9, time % 10**9, len(frame), len(frame)) + frame
-    (tmp_path / "1").mkdir()
-    (tmp_path / "1" / "worker-1.pcap").write_bytes(header + record)
-    (tmp_path / "2").mkdir()
-    (tmp_path / "2" / "train.log").write_text(f"end {time // 10**9}.5\n")
-    assert [kinds(tmp_path / folder, words) for folder in "12"] == [found, found]
-
-
 def test_a_message_names_the_run_once_and_not_the_text(words: leak_scan.Words, tmp_path: Path) -> None:
     for table in ("flows", "hosts", "steps"):
         folder = tmp_path / table / "of gpu-node17"
@@ -514,117 +349,6 @@ def test_the_search_finds_what_a_plain_search_finds(pieces: dict[bytes, str], da
         search._CHUNK_BYTES = before
 
 
-# --- what is in the original captures and logs
-
-
-@pytest.mark.parametrize("link", [each.number for each in LINK_TYPES])
-def test_hardware_addresses_of_link_types(link: int, tmp_path: Path) -> None:
-    """Those of the link header, also of one in PPI; not those of a group, and none where there are no such headers."""
-    path = tmp_path / "a.pcap"
-    path.write_bytes(p.pcap([p.Record(10**15, LINKS[link](p.ipv4(p.tcp(b"x"))))], link=link))
-    first, second = b"\2\0\0\0\0\1", b"\2\0\0\0\0\2"
-    expected = {p.ETHERNET: {first, second}, p.SLL: {first}, p.SLL2: {first}, 192: {first, second}}
-    assert original_captures.hardware_addresses(path) == expected.get(link, set())
-
-
-def test_a_link_type_without_its_hardware_addresses_is_an_error() -> None:
-    with pytest.raises(TypeError, match="hardware"):
-        LinkType(300, ETHERTYPE, 14, cut=None, wireshark=None, type_at=12)  # type: ignore[call-arg]
-
-
-_COMPRESSORS = {"": bytes, ".gz": gzip.compress, **{f".{ending}": pack for ending, pack in PACKERS.items()}}
-
-
-@pytest.mark.parametrize("ending", _COMPRESSORS)
-def test_texts_of_a_pcapng(ending: str, tmp_path: Path) -> None:
-    """Comments, interfaces, hardware, system and filter; whole, and what may be a host in them; compressed or not."""
-    section = p.Section("<")
-    begin = section.block(
-        p.SECTION,
-        struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1)
-        + section.options(
-            (1, b"taken by zoe@atlas7 of Blue Lab"),
-            (2, b"Intel(R) Xeon(R) E5-2680 v4"),
-            (3, b"Linux 6.1.0-18-amd64 on titan-x1"),
-        ),
-    )
-    interface = section.block(
-        1,
-        struct.pack("<HHI", 1, 0, 65535)
-        + section.options((2, b"eth0 on gpu-node17 rack B4"), (3, b"uplink of sw3.hall"), (11, b"\0host 192.0.2.77")),
-    )
-    frame = p.ethernet(p.ipv4(p.tcp(b"x" * 50), "172.20.30.41", "172.20.30.42"))
-    data = begin + interface + section.enhanced(START_NS, frame, len(frame))
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / f"worker-1.pcapng{ending}").write_bytes(_COMPRESSORS[ending](data))
-    with ddnn_traces.ingest(run, tmp_path / "dataset") as dataset:
-        words = leak_scan.words(dataset, [str(run)])
-    assert {
-        "gpu-node17",
-        "atlas7",
-        "titan-x1",
-        "sw3.hall",
-        "192.0.2.77",
-        "taken by zoe@atlas7 of blue lab",
-    } <= words.texts.keys()
-    assert not {"eth0", "enp3s0", "e5-2680", "linux", "intel", "6.1.0-18-amd64", "rack", "uplink"} & words.texts.keys()
-
-
-LOGS = {
-    "SLURM_JOB_NODELIST=gpu[01-03,7],cpu-9": {"gpu01", "gpu02", "gpu03", "gpu7", "cpu-9"},
-    "SLURMD_NODENAME=athena": {"athena"},
-    "HOSTNAME=athena.lab": {"athena.lab"},
-    "export MASTER_ADDR=node-5a": {"node-5a"},
-    "    exec_host = mia01/0*8+mia02/0*8": {"mia01", "mia02"},
-    "PBS_O_HOST=login9": {"login9"},
-    '"nodes": "rack1n[1-2]x[08-09]"': {"rack1n1x08", "rack1n1x09", "rack1n2x08", "rack1n2x09"},
-    "mpirun -np 2 -H deep01:1,deep02:1 train": {"deep01", "deep02"},
-    "ares02 slots=4 max_slots=8": {"ares02"},
-    "ares03:4711:4712 [0] NCCL INFO Bootstrap": {"ares03"},
-    "[ares04:04711] mca_base_component": {"ares04"},
-    'TF_CONFIG={"cluster": {"worker": ["doris6:2222", "doris7:2222"]}}': {"doris6", "doris7"},
-    "connected to hera-3:29500": {"hera-3"},
-    "[hera-4]:29500 listens": {"hera-4"},
-    "Nodes: rhea[1-2]": {"rhea1", "rhea2"},
-    "Nov 21 06:18:23 phoebe4 sshd[12]: accepted": {"phoebe4"},
-    "SLURM_JOB_USER=mallory": {"mallory"},
-    "SLURM_JOB_ACCOUNT=bluelab": {"bluelab"},
-}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "slurm-17.out",
-        "job.e17",
-        "job.stderr",
-        "train.stdout",
-        "x.err",
-        "env",
-        "hostfile",
-        "job.log.gz",
-        "logs/slurm.out",
-    ],
-)
-def test_names_in_the_output_of_schedulers(name: str, source: Path, tmp_path: Path) -> None:
-    """In any text next to the captures, whatever it is called."""
-    run = Path(shutil.copytree(source, tmp_path / "run"))
-    text = "\n".join(["SLURM_NNODES=4", "GPUS_PER_NODE=8", *LOGS]).encode()
-    (run / name).parent.mkdir(exist_ok=True)
-    (run / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
-    with ddnn_traces.ingest(run, tmp_path / "dataset") as dataset:
-        words = leak_scan.words(dataset, [str(run)])
-    assert set().union(*LOGS.values()) <= words.texts.keys()
-
-
-def test_texts_next_to_the_run_folders_are_read(source: Path, tmp_path: Path) -> None:
-    shutil.copytree(source, tmp_path / "in" / "run")
-    (tmp_path / "in" / "slurm.out").write_text("SLURM_NODELIST=poseidon7\n")
-    with ddnn_traces.ingest(tmp_path / "in", tmp_path / "dataset") as dataset:
-        assert "poseidon7" in leak_scan.words(dataset, [str(tmp_path / "in")]).texts
-
-
 @pytest.mark.parametrize(
     ("text", "found"),
     [("2023-11-15T00:00:00Z", False), ("2023-11-15T00:00:01Z", True), ("2023-11-15T00:00Z", True),
@@ -641,73 +365,3 @@ def test_the_day_of_publication_is_no_time_of_a_run(
 def test_of_a_time_before_a_date_nothing_is_left(words: leak_scan.Words) -> None:
     (begin, end, _), *_ = words.searcher().spans(b"k-22.15.23-14.11.2023.x")
     assert b"k-22.15.23-14.11.2023.x"[begin:end] == b"22.15.23-14.11.2023"
-
-
-# --- releases of the sample
-
-
-@pytest.fixture(scope="module")
-def two_runs(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Dataset]]:
-    folder = tmp_path_factory.mktemp("two")
-    for run in RUNS:
-        shutil.copytree(sample / run, folder / "in" / run)
-    with ddnn_traces.ingest(folder / "in", folder / "dataset") as dataset:
-        yield folder / "in", dataset
-
-
-@pytest.mark.parametrize("options", [Options(), Options("crypto-pan", "permuted"), Options("kept", "kept", "kept")])
-def test_a_mapped_sample_is_clean_and_the_original_is_not(
-    options: Options, two_runs: tuple[Path, Dataset], tmp_path: Path
-) -> None:
-    source, dataset = two_runs
-    mapping = Anonymiser(Key(SECRET), options, dataset)
-    for table in schema.TABLES:
-        for path in sorted((dataset.path / table).glob("run_id=*/*.parquet")):
-            run = mapping.run(path.parent.name.removeprefix("run_id="))
-            target = tmp_path / "release" / table / f"{run.name}.parquet"
-            target.parent.mkdir(parents=True, exist_ok=True)
-            file = pq.ParquetFile(path)
-            metadata = run.parameters({name.decode(): value.decode() for name, value in file.metadata.metadata.items()})
-            batches = [run.batch(table, batch) for batch in file.iter_batches()]
-            arrow = file.schema_arrow.with_metadata(metadata)
-            pq.write_table(pa.Table.from_batches(batches, file.schema_arrow).cast(arrow), target, compression="zstd")
-    captures.write([str(source)], dataset, mapping, tmp_path / "release" / "pcap")
-    words = leak_scan.words(dataset, [str(source)], options=options)
-    assert leak_scan.scan(tmp_path / "release", words) == []
-    if options.addresses != "kept":
-        found = leak_scan.scan(dataset.path, words)
-        assert {leak.kind for leak in found} >= {"an IP address", "the time of a run"}
-        assert {leak.file.split("/")[0] for leak in found} >= {"flows", "hosts", "captures", "steps", "flow_windows"}
-        assert "a hardware address" in {leak.kind for leak in leak_scan.scan(source, words)}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("addresses", ["roles", "crypto-pan", "kept"])
-def test_captures_of_the_shipped_sample_are_clean_with_every_key(addresses: str, tmp_path: Path) -> None:
-    """Its hardware addresses are 02:00:00:00:00:01 and the like, which stand in TCP headers by chance."""
-    runs = ("mpi-mlp1-sgd-128-openmpi-normal-ring-n6", "torch-mlp1-sgd-32-gloo-normal-ring-n4")
-    for run in runs:
-        shutil.copytree(schema.shipped_folder("data") / "sample" / run, tmp_path / "in" / run)
-    options = Options(addresses)
-    with ddnn_traces.ingest(tmp_path / "in", tmp_path / "dataset") as dataset:
-        words = leak_scan.words(dataset, [str(tmp_path / "in")], options)
-        assert bytes.fromhex("020000000001") in words.binary
-        for number in range(5):
-            folder = tmp_path / str(number)
-            mapping = Anonymiser(Key(bytes([number + 1] * 16) + bytes(range(16))), options, dataset)
-            captures.write([str(tmp_path / "in")], dataset, mapping, folder)
-            assert leak_scan.scan(folder, words) == []
-            assert len(list(folder.rglob("*.pcap.gz"))) == 10
-
-
-def test_what_the_publisher_states_on_purpose_is_no_leak(two_runs: tuple[Path, Dataset], tmp_path: Path) -> None:
-    _, dataset = two_runs
-    address = dataset.sql("SELECT min(host_ip) FROM hosts").item()
-    (tmp_path / "README.md").write_text(f"Made at {address}.")
-    assert leak_scan.scan(tmp_path, leak_scan.words(dataset, []))
-    assert leak_scan.scan(tmp_path, leak_scan.words(dataset, [], intended=f"It was run at {address}.")), "no name"
-    collected = _Collector("Jane Doe, Gamma-Institute")
-    for name in ("gamma-institute", "delta-institute"):
-        collected.name(name, "name of a host")
-    assert "gamma-institute" not in collected.words.texts
-    assert "delta-institute" in collected.words.texts
