@@ -1,7 +1,7 @@
 -- question: Do the captures of a run hold more than one training job?
 -- subject: runs
 -- row: a run in which a job is seen
--- inputs: job_periods, events
+-- inputs: job_periods, job_steps, events
 -- optional: events
 -- column: run_id from job_periods
 -- column: jobs jobs; training jobs that the traffic shows
@@ -9,6 +9,7 @@
 -- column: is_interrupted; whether a process or host was killed or restarted on purpose: a job that follows may be the same training
 -- column: problem; what to do about several jobs; null where there is one, and where is_interrupted explains them
 -- Jobs on hosts in common may be one asynchronous training, as a parameter server's workers, or the two directions of one exchange.
+-- Jobs on hosts in common, each of which starts when the one before has ended, may be a training that was started again.
 -- Topology, totals, steps of the log and fits of a run are of all its jobs together.
 WITH members AS (
     SELECT run_id, host_ip, count(*) AS jobs
@@ -18,6 +19,17 @@ WITH members AS (
     SELECT run_id, count(*) FILTER (jobs > 1) AS shared_hosts
     FROM members
     GROUP BY run_id
+), times AS (
+    SELECT run_id, job, min(start_ns) AS start_ns, max(end_ns) AS end_ns
+    FROM job_steps
+    GROUP BY run_id, job
+), follows AS (
+    SELECT run_id, start_ns >= lag(end_ns) OVER (PARTITION BY run_id ORDER BY start_ns) AS is_later
+    FROM times
+), one_after_the_other AS (
+    SELECT run_id, bool_and(is_later) AS is_later
+    FROM follows
+    GROUP BY run_id
 ), interrupted AS (
     SELECT DISTINCT run_id, true AS is_interrupted
     FROM events
@@ -26,12 +38,14 @@ WITH members AS (
 SELECT run_id, count(*) AS jobs, any_value(shared_hosts) AS shared_hosts, coalesce(any_value(is_interrupted), false) AS is_interrupted,
        CASE WHEN count(*) > 1 AND any_value(is_interrupted) IS NULL
             THEN format(CASE WHEN any_value(shared_hosts) = 0 THEN '{} trainings are in its captures: '
+                             WHEN any_value(is_later) THEN '{} jobs one after the other on hosts in common are in its captures, a training that was started again or several: '
                              ELSE '{} jobs on hosts in common are in its captures, several trainings or one whose parts do not wait for each other: ' END
                         || 'topology, totals and steps are of all together. Put the captures of each into a '
                         || 'folder of its own, or ingest each by its filter (query job_filters)', count(*))
        END AS problem
 FROM job_periods
 JOIN shared USING (run_id)
+LEFT JOIN one_after_the_other USING (run_id)
 LEFT JOIN interrupted USING (run_id)
 GROUP BY run_id
 ORDER BY run_id
