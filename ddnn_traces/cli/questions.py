@@ -115,6 +115,9 @@ def query(
     if name is None:
         _list_queries()
         return
+    if name not in catalogue.catalogue() and str(dataset) in catalogue.catalogue():
+        order = f"ddnn-traces query {shlex.quote(name)} {dataset}"
+        raise UsageError(f"{dataset} is a query, and the dataset comes first: {order}")
     if only_describe:
         click.echo(catalogue.find(name).description)
         return
