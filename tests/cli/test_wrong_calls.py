@@ -74,7 +74,7 @@ def test_version(command: RunCommand) -> None:
         ("runs full", "full: not a ddnn_traces dataset (no readable dataset.json); make one with 'ddnn-traces ingest'"),
         ("check good.pcap", "good.pcap: no such dataset"),
         ("query DATASET ring_ordr", "no query named ring_ordr; the nearest are ring_order, "),
-        ("query ring_order data", "ring_order is a query, and the dataset comes first: ddnn-traces query data ring_order"),
+        ("query ring_order data", "the dataset comes first: ddnn-traces query data ring_order"),
         ("query DATASET host_clock", "host_clock is a check, no query; ddnn-traces check DATASET has its rows"),
         ("query DATASET clock_offset", "the nearest are profiler_clocks; "),
         ("query DATASET clock_offset", "columns of tables, for sql: captures.clock_offset_ns, "),
