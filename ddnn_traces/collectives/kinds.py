@@ -35,6 +35,8 @@ _GLOO_HEADER = 48  # bytes of a message
 _GLOO_SEGMENT = 2**20  # bytes (gloo's kDefaultMaxSegmentSize)
 _MOST_BESIDE = 256.0  # bytes: messages of control beside a send; gloo's are up to four of 48
 _ALWAYS_FIRST = 0.9  # of the steps: a host that is late sends later, too
+_SAME_END = 200.0  # bytes, of a part of a tensor: headers before it
+_USUALLY = 0.6  # of the parts of all steps
 _SEEN = 0.2  # of the messages of a length, so many have known ends
 
 
@@ -75,7 +77,7 @@ def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]
     for phases in of_rings.values():
         result += _of_ring(phases, header)
     if (one := _whole_step(result, steps, header)) is not None:
-        return [one]
+        return (_rings_of_three(steps, parts) if one.algorithm == "direct" else []) or [one]
     if several := _whole_of_several(result, steps, parts):
         return several
     result = _without_pairs(_without_exchanges(result, whole, steps, parts), steps, parts)
@@ -115,6 +117,26 @@ def _whole_of_several(found: Sequence[Collective], steps: Steps, parts: dict[Str
         return []
     whole = measured({stream: (0.0, steps.size[stream]) for stream in without_control(steps.size)}, steps, parts)
     return _at_once(whole, steps, parts) if whole and whole.hosts == hosts_of(steps.size) else []
+
+
+def _rings_of_three(steps: Steps, parts: dict[Stream, Parts]) -> list[Collective]:
+    """Two rings over three hosts, one each way, have the flows of hosts that send to each other directly; but each part
+    of the tensor is a message of its own. None where the messages are others."""
+    streams = without_control(steps.size)
+    if len(streams) != 6 or len(hosts_of(streams)) != 3 or not all(_ends_in_parts(s, steps, 4) for s in streams):
+        return []
+    whole = measured({stream: (0.0, steps.size[stream]) for stream in streams}, steps, parts)
+    orders = shapes.rings(streams) if whole else None
+    return [_one_of_rings(whole, order, channel) for channel, order in enumerate(orders or []) if whole]
+
+
+def _ends_in_parts(stream: Stream, steps: Steps, parts: int) -> bool:
+    """Whether messages of a flow certainly end at each of so many equal parts of most steps."""
+    size = steps.size[stream] / parts
+    at = (stream.ends - steps.first[stream]) / size
+    part = np.round(at).astype(int)
+    inside = part[(np.abs(at - part) * size <= _SAME_END) & (part % parts > 0)]
+    return len(np.unique(inside)) >= _USUALLY * (parts - 1) * len(steps.whole)
 
 
 def _times(phase: Phase, steps: Steps, parts: dict[Stream, Parts]) -> dict[Stream, float]:

@@ -451,6 +451,16 @@ def test_control_messages_of_another_job_on_the_same_hosts_are_no_flow_of_a_job(
     assert [len(job["flows"]) for job in (small, large)] == [4, 4]
 
 
+def test_two_rings_of_three_hosts_are_told_from_direct_exchange_by_their_messages() -> None:
+    """Half the gradient each way around a ring of three: the flows are those of three hosts that send to each other."""
+    table = pq.read_table(Path(__file__).parent / "two_rings_of_three.parquet")
+    [job] = tables.jobs_of("run", table).to_pylist()
+    assert [(one["kind"], one["channel"]) for one in job["collectives"]] == [("all_reduce", 0), ("all_reduce", 1)]
+    assert [one["tensor_bytes"] for one in job["collectives"]] == pytest.approx([1_838_100] * 2, rel=5e-4)
+    orders = [one["hosts"] for one in job["collectives"]]
+    assert orders[0] == [orders[1][0], orders[1][2], orders[1][1]]
+
+
 def test_what_two_hosts_send_one_after_the_other_is_no_all_reduce() -> None:
     """Three asynchronous workers push 1.2 MB to a server over plain sockets, which answers with as much at once."""
     jobs = tables.jobs_of("run", pq.read_table(Path(__file__).parent / "asynchronous_server.parquet")).to_pylist()
