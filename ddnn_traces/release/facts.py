@@ -59,8 +59,8 @@ class About:
     LicenseRef-NAME then); None: descriptions.licence has the text. published: date, YYYY-MM-DD. version: semantic. doi:
     without a resolver's address. url: where the release will be found. files_url: the folder of its files, "." for no
     address; None: as shared.files_url derives it from url. The texts of the datasheet are the publisher's
-    own words, Markdown; None where nothing is stated, and then the datasheet states that. claims_time: how long the claims
-    took to compute, and where; None: not measured.
+    own words, Markdown; None where nothing is stated, and then the datasheet states that. claims_time: how long the
+    claims took to compute, and where; None: not measured.
     """
 
     title: str

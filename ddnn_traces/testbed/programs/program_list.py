@@ -26,7 +26,8 @@ PROFILES = Path(__file__).parent / "profiles"
 #: Models that `ddnn-traces profile` knows by name: torchvision's, resnet200 of torchvision's class ResNet, and
 #: mobilenet_v1, which profile.py builds.
 PROFILED_MODELS = (
-    "mobilenet_v1", "mobilenet_v2", "resnet50", "resnet101", "resnet200", "densenet121", "densenet201", "vgg16", "vgg19", "inception_v3",
+    "mobilenet_v1", "mobilenet_v2", "resnet50", "resnet101", "resnet200", "densenet121", "densenet201", "vgg16",
+    "vgg19", "inception_v3",
 )  # fmt: skip
 
 
