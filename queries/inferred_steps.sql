@@ -27,7 +27,7 @@
 -- A host gives only its part where its one peer, or each of more hosts than it has peers, has the same peers: the leaf of a
 -- tree, the worker of servers. Then nobody has all before it has sent all. A host that gets before it sends gets the answer in
 -- the next step. Where hosts do not wait in a tenth of the steps of pairs, or pairs that send the same payload at once do so at
--- different rates, the run is asynchronous, and has no steps. No log, table of phases or declared attribute is read.
+-- different rates, the run is asynchronous, and has no steps; where a pair shows no steps of its own that is not told. No log, table of phases or declared attribute is read.
 -- Asynchronous workers of a server may stay within one transfer of each other. An answer then comes as long after a worker's own
 -- gradients as ever, however late the last worker's are; a server that waits answers that much later (slope 0 and 1).
 -- Of a run whose captures do not cover all hosts, buckets or rounds on the links that are seen pass for steps: nothing seen tells them apart.
@@ -41,6 +41,7 @@ WITH thresholds AS (
            1.5 AS most_more_steps,       -- by pairs than by the pauses of the run
            0.5 AS least_slope,           -- ms that an answer comes later for each ms that the last gradients do: 1 or 0
            3 AS slope_errors,            -- standard errors that a slope is below it
+           10 AS slope_steps,            -- in fewer, one late answer decides
            0.05 AS equal_payload         -- of a pair's payload of a step from the median of pairs
 ), bursts AS MATERIALIZED (
     FROM step_bursts(longest_step_s := $longest_step_s)
@@ -116,6 +117,11 @@ WITH thresholds AS (
     FROM centred
     GROUP BY run_id, found_by
     HAVING count(*) > count(DISTINCT host_ip) + 1 AND regr_sxx(wait_ms, late_ms) > 0
+), seen AS (  -- a pair without steps hides what its hosts get of it, and wait for
+    SELECT run_id, found_by, count(DISTINCT (src_ip, dst_ip)) AS seen_pairs, any_value(all_pairs) AS training_pairs
+    FROM bursts
+    WHERE step IS NOT NULL
+    GROUP BY run_id, found_by
 ), candidates AS (
     SELECT run_id, found_by, count(*) AS steps, avg(is_waiting::INTEGER) AS waiting_share
     FROM found
@@ -141,9 +147,10 @@ WITH thresholds AS (
     CROSS JOIN thresholds
     GROUP BY run_id
 ), judged AS (
-    SELECT run_id, c.found_by, steps, waiting_share, slope, slope_error, pairs, all_pairs, fewest, most,
-           CASE WHEN waiting_share >= least_waiting_share THEN NOT coalesce(slope + slope_errors * slope_error < least_slope, false)
-                WHEN waiting_share < least_waiting_share AND c.found_by = 'pairs' THEN false
+    SELECT run_id, c.found_by, steps, waiting_share, slope, slope_error, pairs, all_pairs, fewest, most, seen_pairs, training_pairs,
+           CASE WHEN waiting_share >= least_waiting_share
+                THEN NOT coalesce(slope + slope_errors * slope_error < least_slope AND steps >= slope_steps, false)
+                WHEN waiting_share < least_waiting_share AND c.found_by = 'pairs' AND seen_pairs = training_pairs THEN false
                 WHEN c.run_id IS NULL AND is_equal AND 2 * pairs > all_pairs AND most > fewest + 1 AND most % fewest > 0
                      THEN false END AS is_synchronous,
            c.run_id IS NOT NULL AND coalesce(is_synchronous, coalesce(waiting_share, 1) >= least_doubtful_share) AS structured
@@ -151,6 +158,7 @@ WITH thresholds AS (
     LEFT JOIN chosen USING (run_id)
     LEFT JOIN candidates AS c USING (run_id, found_by)
     LEFT JOIN slopes USING (run_id, found_by)
+    LEFT JOIN seen USING (run_id, found_by)
     LEFT JOIN rates USING (run_id)
     CROSS JOIN thresholds
 )
@@ -170,6 +178,9 @@ SELECT j.run_id, structured, step, step_start_ns AS start_ns, step_end_ns AS end
                              steps, 100 * waiting_share)
             WHEN NOT is_synchronous
                  THEN format('asynchronous: pairs send the same payload at once, but {} to {} times', fewest, most)
+            WHEN waiting_share IS NOT NULL AND j.found_by = 'pairs'
+                 THEN format('{} of {} pairs pause after equal payloads, {} times; whether hosts wait for the others cannot be told',
+                             seen_pairs, training_pairs, steps)
             WHEN waiting_share IS NOT NULL
                  THEN format('pauses of the run give {} stretches, but hosts wait in {:.0f}% of these: asynchronous, or divided wrongly',
                              steps, 100 * waiting_share)
