@@ -27,6 +27,7 @@ KNOWN = (
     "mobilenet_v2", "ViT-L/16", "opt-125m", "bucket 0", "to 3", "workers and servers", "steps 16", "worker-12",
     "dense/kernel:0", "layer1.0.conv2.weight", "features.denseblock1.denselayer2.norm1.weight", "torch-2.1", "loss05",
     "n3-elastic-killed_host_worker1-checkpoint", "fifo-barrier", "100gbit-rdma", "tf-mlp4-sgd-32-grpc-loss_0.01-ring",
+    "torchp2p-mlp0-sgd-32-gloo-normal-ps-n4-digits-async-r2",
 )  # fmt: skip
 
 
