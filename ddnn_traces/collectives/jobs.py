@@ -10,7 +10,17 @@ from functools import cache
 import numpy as np
 
 from ddnn_traces.collectives.periods import BETTER, CLEAR, Period, chain_of, periods, tolerance
-from ddnn_traces.collectives.streams import MS, SMALL, Array, Stream, distance, groups, hosts_of, without_control
+from ddnn_traces.collectives.streams import (
+    CONTROL_SHARE,
+    MS,
+    SMALL,
+    Array,
+    Stream,
+    distance,
+    groups,
+    hosts_of,
+    without_control,
+)
 
 _SAME_TIME = 1.35  # factor between the step times of two flows: medians of loaded hosts
 _ALMOST_BEST = 0.97  # of a flow's best score: rounds of its step have 0.88 to 0.96 of it, or as much in some flows only
@@ -109,16 +119,18 @@ def _without_validation(
         if silences is not None:
             number, start, idle = silences
             ends = idle + _BEHIND * float(np.median(start - idle))
-            even |= {stream: left for stream in near if (left := without_rare(stream, ends, number)) is not None}
+            least = CONTROL_SHARE * max(period.size for period in job.values())
+            cleaned = ((stream, without_rare(stream, ends, number, least)) for stream in near)
+            even |= {stream: left for stream, left in cleaned if left is not None}
     found = {even.get(stream, stream): periods(even[stream]) if stream in even else possible.get(stream, [])
              for stream in streams}  # fmt: skip
     return list(found), {stream: some for stream, some in found.items() if some}
 
 
-def without_rare(stream: Stream, ends: Array, number: Array) -> Stream | None:
+def without_rare(stream: Stream, ends: Array, number: Array, least: float = 0.0) -> Stream | None:
     """A flow without what it sends more in a few steps than in the others, at their start; None where there is no such.
 
-    ends: when the step before each of these numbers has ended.
+    ends: when the step before each of these numbers has ended. least: bytes of a step that are no control messages.
     """
     at = stream.position_at(ends)
     sent = np.diff(at) / np.diff(number)
@@ -126,7 +138,7 @@ def without_rare(stream: Stream, ends: Array, number: Array) -> Stream | None:
     more = np.diff(at) - usual * np.diff(number)
     rare = more > max(_EXTRA, _SAME_SIZE * usual)
     others = np.abs(more[~rare]) <= tolerance(usual)
-    if usual <= 0 or not 0 < rare.sum() <= _RARE * len(more) or others.sum() < _ALWAYS * (~rare).sum():
+    if usual <= least or not 0 < rare.sum() <= _RARE * len(more) or others.sum() < _ALWAYS * (~rare).sum():
         return None
     return _without(stream, at[:-1][rare], more[rare])[0]
 

@@ -16,7 +16,7 @@ MS = 1_000_000  # ns
 SMALL = 64  # bytes: gloo's headers have 48, and no data of training is as small
 _LEAST_BYTES = 10_000
 _LEAST_SHARE = 0.002  # of the largest flow
-_CONTROL_SHARE = 0.02  # of the bytes that the largest flow of a job sends in a step
+CONTROL_SHARE = 0.02  # of the bytes that the largest flow of a job sends in a step
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ def hosts_of(streams: Iterable[Stream]) -> frozenset[str]:
 def without_control(sizes: Mapping[Stream, float]) -> list[Stream]:
     """The flows that send more than control messages. sizes: bytes that each flow of a job sends in a step."""
     most = max(sizes.values())
-    return [stream for stream, size in sizes.items() if size > _CONTROL_SHARE * most]
+    return [stream for stream, size in sizes.items() if size > CONTROL_SHARE * most]
 
 
 def by_hosts(streams: Iterable[Stream]) -> dict[tuple[str, str], list[Stream]]:

@@ -130,14 +130,6 @@ def test_buckets_without_a_pause_are_told_apart() -> None:
     [
         ("torchp2p-mlp1-sgd-128-gloo-normal-clique-n4-r1", "direct", 1),
         ("torchp2p-mlp1-sgd-32-gloo-normal-halving_doubling-n4-r1", "halving_doubling", 1),
-        # its reduce and broadcast pause in their middle
-        pytest.param("torchp2p-mlp12-sgd-32-gloo-normal-tree-n4-r1", "tree", 1, marks=pytest.mark.long),
-        pytest.param(
-            "torchp2p-mlp12-sgd-32-gloo-normal-halving_doubling-n4-r1", "halving_doubling", 1,
-            marks=pytest.mark.long,
-        ),
-        # six equal rounds a step, which pause and recur nearly as well as the step
-        ("mpi-mlp1-sgd-128-openmpi-normal-ring-n4-r1", "ring", 1),
         # before and after a restart; gRPC's control messages close no job of two hosts
         ("tf-mlp1-sgd-32-grpc-normal-ring-n3-killed_worker2-r1", "ring", 2),
     ],
@@ -151,6 +143,22 @@ def test_a_step_that_is_one_all_reduce_is_told_by_its_graph(name: str, algorithm
         (one,) = job.collectives
         assert (one.kind, frozenset(one.hosts), one.algorithm) == (*want[0], algorithm)
         assert one.tensor_bytes == pytest.approx(want[1][1], rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("name", "algorithm", "size"),
+    [
+        ("tree_of_four", "tree", 11_962_840),  # its reduce and broadcast pause in their middle
+        ("halving_doubling_of_four", "halving_doubling", 4_835_752),
+        ("rounds_of_open_mpi", "ring", 940_584),  # six equal rounds a step, which pause and recur nearly as well as it
+    ],
+)
+def test_messages_of_a_step_that_is_one_all_reduce(name: str, algorithm: str, size: int) -> None:
+    """Ten steps of four hosts: programs of the testbed, and Open MPI."""
+    [job] = tables.jobs_of("run", pq.read_table(Path(__file__).parent / f"{name}.parquet")).to_pylist()
+    [one] = job["collectives"]
+    assert (one["kind"], len(one["hosts"]), one["algorithm"]) == ("all_reduce", 4, algorithm)
+    assert one["tensor_bytes"] == pytest.approx(size, rel=0.005)
 
 
 @pytest.mark.parametrize(("order", "found"), [("lsl", True), ("ssll", False), ("sl", False), ("lls", False)])
