@@ -274,7 +274,7 @@ def assert_rooted_at_the_first_rank(dataset: Dataset, runs: int) -> None:
 @pytest.mark.long
 def test_root_of_released_trees() -> None:
     with ddnn_traces.open(DATA / "dataset", read_only=True) as dataset:
-        assert_rooted_at_the_first_rank(dataset, 8)
+        assert_rooted_at_the_first_rank(dataset, 18)
 
 
 @pytest.mark.long
@@ -292,7 +292,7 @@ def test_one_worker_and_one_server_have_no_topology() -> None:
         pairs = dataset.query("topology").filter(pl.col("hosts") == 2)
         rings = dataset.query("ring_order").filter("is_ring")["run_id"].unique()
         assert pairs["topology"].unique().to_list() == ["unknown"]
-        assert pairs.height == 95
+        assert pairs.height == 102
         assert not set(pairs["run_id"]) & set(rings)
         assert (
             dataset.query("conservation").filter(pl.col("run_id").is_in(pairs["run_id"].to_list()))["law"].null_count()
