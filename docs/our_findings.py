@@ -785,7 +785,8 @@ def chief(blocks: Blocks) -> Found:
     went_on = frame.filter(~pl.col("is_restarted"))
     text = f"started again from outside in {restarted.height} of {frame.height} TensorFlow runs; not needed when "
     text += (
-        " and ".join(f"{row['killed']} of {row['topology']}" for row in went_on.iter_rows(named=True)) + " was killed"
+        " and ".join(f"{killed} of {topology}" for killed, topology in sorted({*went_on["killed", "topology"].rows()}))
+        + " was killed"
     )
     by_chief = restarted.filter(pl.col("role") == "chief")
     return Found(text, not by_chief.is_empty() and by_chief["finished"].all())

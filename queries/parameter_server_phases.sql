@@ -37,8 +37,8 @@
 -- last. Unless every worker that exchanges data has some, the wire tells: a worker computes from its last parameters (as the
 -- server sends them, and delay_ms later) to its first gradients, and the mean is over those that send some. What it does besides, and a bottleneck behind the capture,
 -- is in that; gradients of some layers may be sent while others are computed. In the runs of PyTorch's servers in
--- data/dataset, whose workers log all that, gradients begin within 0.3 ms of the end of the computation (median; 95% within 2.3 ms),
--- and from parameters to gradients the wire is 0.6 ms (6.2 ms) off (tests/query/test_parameter_servers.py). The update ends with the servers' update events, where each server has
+-- data/dataset, whose workers log all that, gradients begin within 0.4 ms of the end of the computation (median; 95% within 2.0 ms),
+-- and from parameters to gradients the wire is 0.7 ms (3.7 ms) off (tests/query/test_parameter_servers.py). The update ends with the servers' update events, where each server has
 -- some and they begin before the distribution does (events), else with the last payload of the aggregation (estimate: a
 -- server cannot have finished earlier). Where workers pull parameters before they compute (TensorFlow), the distribution
 -- of a step follows the update of the step before, and distribution_remaining_ms is null. What is in flight is not being sent: a remaining time begins with the phase at the

@@ -64,12 +64,12 @@ def test_gradients_begin_where_the_computation_ends(measured: Dataset) -> None:
     pairs = pairs.sort("run_id", "worker_ip", "step").with_columns(
         pl.col("pulled_ns", "received_ns").shift(1).over("run_id", "worker_ip").name.prefix("last_")
     )
-    assert pairs["run_id"].n_unique() == 124 and pairs.height == 3007
+    assert pairs["run_id"].n_unique() == 123 and pairs.height == 3170
     by_wire = pairs["push_ns"] - pairs["last_pulled_ns"] - pairs["delay_ns"]
     median, most = errors(pairs["push_ns"] - pairs["computed_ns"])
-    assert (round(median, 1), round(most, 1)) == (0.3, 2.3)
+    assert (round(median, 1), round(most, 1)) == (0.4, 2.0)
     median, most = errors(by_wire - (pairs["computed_ns"] - pairs["last_received_ns"]))
-    assert (round(median, 1), round(most, 1)) == (0.6, 6.2)
+    assert (round(median, 1), round(most, 1)) == (0.7, 3.7)
 
 
 @pytest.mark.long
@@ -80,10 +80,10 @@ def test_times_by_the_wire_are_upper_limits_of_the_logged_ones(measured: Dataset
     assert set(wired["compute_measured_by"].drop_nulls()) == {"wire"}
     logged = measured.query("parameter_server_phases").select(columns).filter(compute_measured_by="events")
     both = logged.join(wired, on=["run_id", "step", "steps_from"]).drop_nulls("compute_ms_right")
-    assert both.height == 1895 and both["aggregation_ms"].equals(both["aggregation_ms_right"])
+    assert both.height == 1828 and both["aggregation_ms"].equals(both["aggregation_ms_right"])
     assert (both["compute_ms_right"] - both["compute_ms"]).min() > -1  # type: ignore[operator]  # a base window
     median, most = errors(1e6 * (both["aggregation_remaining_ms_right"] - both["aggregation_remaining_ms"]))
-    assert (round(median, 1), round(most, 1)) == (0.3, 0.7)
+    assert (round(median, 1), round(most, 1)) == (0.3, 0.8)
 
 
 @pytest.mark.long
@@ -91,13 +91,15 @@ def test_tensorflows_workers_have_phases_from_the_wire(measured: Dataset) -> Non
     """Its chief alone logs. Each worker pulls the model, computes and pushes gradients while the chief waits; where
     one is killed, another takes its place."""
     phases = measured.query("parameter_server_phases").filter(pl.col("run_id").str.starts_with("tf-"))
-    assert phases["run_id"].n_unique() == 4 and phases.height == 94
+    phases = phases.join(measured.sql("SELECT run_id, workers FROM runs"), on="run_id")
+    assert phases["run_id"].n_unique() == 42 and phases.height == 534
     assert set(phases["steps_from"]) == {"chief"} and set(phases["aggregation_measured_by"]) == {"wire"}
     for phase in ("aggregation", "distribution"):
-        models = phases[f"{phase}_payload_bytes"] / 940_584
-        assert ((models - 3).abs() < 0.01).all()
+        models = phases[f"{phase}_payload_bytes"] / 940_584 / phases["workers"]
+        lossy = phases["run_id"].str.contains("loss_")  # where a frame of 64 KB is sent again
+        assert ((models - 1).abs() < pl.select(pl.when(lossy).then(0.25).otherwise(0.01)).to_series()).all()
     assert (phases["distribution_start_ns"] < phases["aggregation_end_ns"]).all()
-    assert phases["distribution_remaining_ms"].null_count() == 94 and phases["not_told"].null_count() == 0
+    assert phases["distribution_remaining_ms"].null_count() == 534 and phases["not_told"].null_count() == 0
     waits = measured.sql("""
         SELECT run_id, step, min(start_ns) AS begin_ns, max(end_ns) FILTER (kind = 'communicate') AS waited_ns
         FROM events
@@ -105,7 +107,7 @@ def test_tensorflows_workers_have_phases_from_the_wire(measured: Dataset) -> Non
         GROUP BY ALL
     """)
     within = phases.join(waits, on=["run_id", "step"])
-    assert within.height == 94
+    assert within.height == 534
     for phase in ("aggregation", "distribution"):
         assert (within[f"{phase}_start_ns"] > within["begin_ns"]).all()
         assert (within[f"{phase}_end_ns"] < within["waited_ns"] + 1e6).all()  # a base window

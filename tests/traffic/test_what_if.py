@@ -119,11 +119,12 @@ def test_added_delay_counts_in_each_round() -> None:
 
 @pytest.mark.long
 def test_measured_runs_are_above_their_floor(facts: list[Facts]) -> None:
-    """But one: pair averaging has no barrier, and the slowest worker's computation is not that of the mean step."""
+    """But pair averaging, which has no barrier: the slowest worker's computation is not that of the mean step."""
     below = [f.run_id for f in facts if f.step_ms < 0.98 * f.floor_ms]
-    assert len(facts) == 170 and below == ["torchp2p-resnet_like-sgd-128-gloo-normal-gossip-n4"]
-    hidden = {f.program: round(f.overlap_share, 1) for f in facts if f.overlap_share >= 0.05}
-    assert hidden == {"torchp2p-gloo pair_averaging": 0.4}
+    assert len(facts) == 270 and len(below) == 8 and all("-gossip-" in name for name in below)
+    # TensorFlow's chief sees its workers compute while others send
+    hidden = {f.program: round(f.overlap_share, 2) for f in facts if f.overlap_share >= 0.1}
+    assert hidden == {"tf-grpc parameter_server": 0.53, "torchp2p-gloo pair_averaging": 0.25}
 
 
 def test_constants_that_made_runs_are_found_again() -> None:
@@ -179,14 +180,14 @@ def test_what_is_predicted_of_measured_runs(facts: list[Facts]) -> None:
     rows = what_if_score.score(facts)
     said = what_if_score.summary(rows)
     clean = rows.filter(pl.col("class") == "no loss")
-    assert len(rows) == 85 and len(clean) == 51
+    assert len(rows) == 50 and len(clean) == 34
     errors = clean["error"].abs()
-    assert errors.median() < 0.07 and errors.mean() < 0.085
+    assert errors.median() < 0.07 and errors.mean() < 0.09
     assert errors.mean() < clean["additive_error"].abs().mean() / 2
     assert errors.median() < clean["repeat_error"].drop_nulls().median()
     covered = clean.filter(pl.col("measured_ms").is_between("low_ms", "high_ms"))
     assert 0.85 <= len(covered) / len(clean) <= 0.95
-    assert said[0].startswith("no loss: median error 6.") and "of 51 conditions" in said[0]
+    assert said[0].startswith("no loss: median error 6.") and "of 34 conditions" in said[0]
 
 
 def test_a_run_without_a_declared_size_has_that_of_its_volume(tmp_path: Path) -> None:
