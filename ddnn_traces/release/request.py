@@ -138,7 +138,8 @@ def refuse_unknown_words(stated: Mapping[str, Any], allowed: Iterable[str], only
     allowed: words that the publisher confirms. only_known: a plain word has to be one that this program uses itself.
     """
     people = intended(stated)
-    confirmed = [*allowed, *people, *(word for text in people for word in text.split())]
+    published = [day] if (day := stated.get("published")) else []  # which the release states anyway
+    confirmed = [*allowed, *people, *(word for text in people for word in text.split()), *published]
     known = words.own_words() if only_known else None
     found = [
         f"{key}: {words.shown(word)}"
