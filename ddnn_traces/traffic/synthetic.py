@@ -181,8 +181,9 @@ def make_traffic(run: SyntheticRun, sampler: Sampler | None = None) -> Traffic:
     opened = book.open()
     traffic = Traffic(run, times, book.connections, opened, book.transfers())
     ends = np.array(traffic.ends, np.int64).reshape(-1, 2)
-    traffic.transfers = book.sampler.paced(run, traffic.transfers, ends)
-    traffic.times = times.covering(traffic.transfers, ends)
+    paced = book.sampler.paced(run, traffic.transfers, ends)
+    if paced is not traffic.transfers:
+        traffic.times, traffic.transfers = times.covering(paced, ends), paced
     return traffic
 
 
