@@ -215,8 +215,10 @@ class StepTimes:
         """The same times, or later ones: a worker's communication ends with the last transfer that it sends or receives
         in the step. ends: source and destination of each flow."""
         steps, workers = self.end_ns.shape
+        if sent.step is None:
+            return self
         last = self.communicated_ns.copy()
-        for host in ends[sent.flow].T if sent.step is not None and len(sent) else ():
+        for host in ends[sent.flow].T:
             mine = (sent.step >= 0) & (host < workers)
             end = sent.start_ns[mine] + sent.duration_ns[mine]
             np.maximum.at(last, (sent.step[mine], host[mine]), end)
