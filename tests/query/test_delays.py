@@ -392,7 +392,7 @@ def test_diagnose_and_the_report_name_runs_that_hold_several_trainings(command: 
     tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}
     with write_dataset(tmp_path / "dataset", tables) as opened, Results(opened) as results:
         [section] = trust.chapter.sections(results, only=["losses"])
-    assert "several jobs are in the captures of 2 runs (apart, same)" in section.headline
+    assert "several jobs are in the captures of 3 runs (apart, same, then)" in section.headline
     said = command("diagnose", "dataset").stdout.decode().splitlines()
     assert [line.partition(":")[0] for line in said if " are in its captures" in line] == ["apart", "same"]
     at = next(place for place, line in enumerate(said) if line.startswith("apart: 2 trainings"))

@@ -81,7 +81,8 @@ def test_steps_of_the_published_runs() -> None:
     # by the pauses of all traffic alone: 121 runs, and 1,553 of 1,686 boundaries are those of the logs
     assert others["structured"].sum() >= 153
     compared = others.drop_nulls("matched")
-    assert compared["matched"].sum() >= 0.975 * compared["inferred"].sum() >= 0.975 * 2280
+    # 3,184 of 3,592: the digits' steps of 10 ms and TensorFlow's are new; of the 190 runs before it were 97.5%
+    assert compared["matched"].sum() >= 0.88 * compared["inferred"].sum() >= 0.88 * 3500
 
 
 # --- made traffic
