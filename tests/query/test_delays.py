@@ -394,7 +394,7 @@ def test_diagnose_and_the_report_name_runs_that_hold_several_trainings(command: 
         [section] = trust.chapter.sections(results, only=["losses"])
     assert "several jobs are in the captures of 3 runs (apart, same, then)" in section.headline
     said = command("diagnose", "dataset").stdout.decode().splitlines()
-    assert [line.partition(":")[0] for line in said if " are in its captures" in line] == ["apart", "same"]
+    assert [line.partition(":")[0] for line in said if " are in its captures" in line] == ["apart", "same", "then"]
     at = next(place for place, line in enumerate(said) if line.startswith("apart: 2 trainings"))
     assert said[at + 1] == "  job 0: --filter 'host 10.0.0.1 or 10.0.0.2 or 10.0.0.3'"
 

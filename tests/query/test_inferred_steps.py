@@ -81,8 +81,11 @@ def test_steps_of_the_published_runs() -> None:
     # by the pauses of all traffic alone: 121 runs, and 1,553 of 1,686 boundaries are those of the logs
     assert others["structured"].sum() >= 153
     compared = others.drop_nulls("matched")
-    # 3,184 of 3,592: the digits' steps of 10 ms and TensorFlow's are new; of the 190 runs before it were 97.5%
-    assert compared["matched"].sum() >= 0.88 * compared["inferred"].sum() >= 0.88 * 3500
+    # TensorFlow's chief and its ring end a step later than 5 ms after its last data in most runs without a pause
+    by_tensorflow = pl.col("run_id").str.starts_with("tf-")
+    for runs, share, least in ((~by_tensorflow, 0.975, 2700), (by_tensorflow, 0.59, 850)):
+        part = compared.filter(runs)
+        assert part["matched"].sum() >= share * part["inferred"].sum() >= share * least
 
 
 # --- made traffic

@@ -235,7 +235,7 @@ def test_computation_in_place_of_which_it_sleeps(ran: Callable[[Case], Path]) ->
     ("words", "message"),
     [
         (["ring", "--option", "order=0,0"], "ring: order = '0,0'; give each of the ranks 0 to 0 once"),
-        (["ddp", "--model", "gpt9"], "no model named gpt9: it is one of mlp1"),
+        (["ddp", "--model", "gpt9"], "no model named gpt9: it is one of mlp0"),
         (["ddp", "--compute", "sleep:none"], "none: no CSV with layer"),
     ],
 )

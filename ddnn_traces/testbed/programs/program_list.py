@@ -183,7 +183,7 @@ class Program:
     def known_options(self) -> tuple[str, ...]:
         """Its options, and those that every PyTorch program has; checkpoint: those whose workers have whole models."""
         own = ("algorithm", *self.options) if self.by_mpirun else self.options
-        saved = () if self.model or self.topology == "fsdp" or self.launcher == "horovod" else ("checkpoint",)
+        saved = ("checkpoint",) if self._has_whole_models and self.launcher != "horovod" else ()
         return (*own, *saved) if self.launcher == "tensorflow" else (*own, *saved, "time_scale")
 
     @property
@@ -194,7 +194,7 @@ class Program:
     @property
     def sleeps(self) -> bool:
         """Whether it can have a profile's gradients and times in place of a model."""
-        return self.launcher != "tensorflow" and not self.model and self.topology != "fsdp"
+        return self.launcher != "tensorflow" and self._has_whole_models
 
     @property
     def by_mpirun(self) -> bool:
@@ -204,7 +204,12 @@ class Program:
     @property
     def learns(self) -> bool:
         """Whether it can train on real data: its workers are of PyTorch, and have whole models that take pictures."""
-        return self.launcher in ("torch", "mpi") and not self.model and self.topology != "fsdp"
+        return self.launcher in ("torch", "mpi") and self._has_whole_models
+
+    @property
+    def _has_whole_models(self) -> bool:
+        """Whether each worker has all of a model that a matrix names."""
+        return not self.model and self.topology != "fsdp"
 
     @property
     def needs(self) -> tuple[str, ...]:

@@ -59,6 +59,10 @@ class Batches:
         noise = torch.randn(self._batch_size, INPUTS, generator=self._random)
         return self._centres[labels] + 2 * noise, labels
 
+    def held_out_accuracy(self, model: nn.Module) -> float | None:
+        """None: all pictures are drawn, and none is held out."""
+        return None
+
 
 class Digits:
     """Batches of scikit-learn's 1,797 digits (8 x 8 pixels, here 28 x 28), drawn with another seed on every worker.
@@ -86,7 +90,7 @@ class Digits:
         chosen = torch.randint(len(self._labels), (self._batch_size,), generator=self._random)
         return self._pictures[chosen], self._labels[chosen]
 
-    def accuracy(self, model: nn.Module) -> float:
+    def held_out_accuracy(self, model: nn.Module) -> float | None:
         """Of this worker's model on the pictures that are held out, 0 to 1."""
         pictures, labels = self._held_out
         training = model.training
@@ -170,7 +174,7 @@ def train(
             communication.after_backward(wrapped)
             optimizer.step()
             communication.after_step(wrapped)
-            recorder.end_step(loss, accuracy, batches.accuracy(model) if isinstance(batches, Digits) else None)
+            recorder.end_step(loss, accuracy, batches.held_out_accuracy(model))
             checkpoints.save(model, step + 1, communication.rank, recorder)
             trace_step()
 
