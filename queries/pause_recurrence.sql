@@ -117,16 +117,11 @@ WITH thresholds AS (
     CROSS JOIN thresholds
     CROSS JOIN range(-1, 2) AS sides(side)
     WHERE lag_bytes <= (1 + part_deviation) * longest_lag_share * excerpt_bytes  -- no bin of a lag that may recur loses a pair
-), middle AS (
-    SELECT unit, bin, median(mix) AS mix
-    FROM lags
-    GROUP BY unit, bin
 ), alike AS (
-    SELECT lags.* EXCLUDE mix
-    FROM lags
-    JOIN middle USING (unit, bin)
+    SELECT * EXCLUDE (mix, middle)
+    FROM (SELECT *, median(mix) OVER (PARTITION BY unit, bin) AS middle FROM lags)
     CROSS JOIN thresholds
-    WHERE abs(lags.mix - middle.mix) <= mix_deviation
+    WHERE abs(mix - middle) <= mix_deviation
 ), forwards AS (  -- a pause matches one other, even where several are near
     SELECT unit, bin, sum(idle_ns) AS idle_ns
     FROM (SELECT unit, bin, earlier, max(idle_ns) AS idle_ns FROM alike GROUP BY ALL)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +24,16 @@ if TYPE_CHECKING:
 
 _VIEWS = ("inferred_jobs", "several_patterns")
 _LEAST_BYTES = 10_000  # of a flow of training
-#: Each run, and what tells whether windows of the same messages are the same: columns of few bytes.
+_TOGETHER = 200_000  # messages that are read at once, so that many small runs take one query
+#: Each run, what tells whether windows of the same messages are the same (columns of few bytes), and its messages.
 _RUNS = """
-SELECT run_id, concat_ws(' ', windows, captured)
+SELECT run_id, concat_ws(' ', windows, captured), coalesce(messages, 0)
 FROM runs
+LEFT JOIN (
+    SELECT run_id, count(*) AS messages
+    FROM messages
+    GROUP BY run_id
+) USING (run_id)
 LEFT JOIN (
     SELECT run_id, concat_ws(' ', count(*), max(window_ns)) AS windows
     FROM flow_windows
@@ -52,11 +60,12 @@ WHERE f.run_id = $1 AND f.src_ip <> f.dst_ip AND f.payload_bytes >= {_LEAST_BYTE
 GROUP BY f.flow_id
 """
 _MESSAGES = f"""
-SELECT flow_id, src_ip, dst_ip, first_ns, first_ns + duration_ns AS last_ns, stream_offset, bytes,
+SELECT run_id, flow_id, src_ip, dst_ip, first_ns, first_ns + duration_ns AS last_ns, stream_offset, bytes,
        bytes > 64 AND end_source <> 'next_message' AS is_end
 FROM messages JOIN flows USING (run_id, flow_id)
-WHERE run_id = $1 AND src_ip <> dst_ip AND run_id NOT IN (SELECT run_id FROM captures WHERE format = '{PARSED}')
-ORDER BY flow_id, message
+WHERE run_id BETWEEN $1 AND $2 AND src_ip <> dst_ip
+      AND run_id NOT IN (SELECT run_id FROM captures WHERE format = '{PARSED}')
+ORDER BY run_id, flow_id, message
 """
 
 
@@ -110,10 +119,14 @@ class _Runs:
         connection = self._connection()
         assert connection is not None
         with connection.cursor() as cursor:  # the connection itself is running the query that reads this
-            for run_id, about in cursor.execute(_RUNS).fetchall():
+            runs = {run_id: (about, count) for run_id, about, count in cursor.execute(_RUNS).fetchall()}
+            left = deque((run_id, count) for run_id, (_, count) in runs.items() if run_id not in self._known)
+            messages: dict[str, pa.Table] = {}
+            for run_id, (about, _) in runs.items():
                 if run_id not in self._known:
-                    messages = cursor.sql(_MESSAGES, params=[run_id]).to_arrow_table()
-                    self._known[run_id] = _of_run(run_id, about, messages, partial(_back, cursor, run_id, messages))
+                    messages = messages or _messages(cursor, _next_together(left))
+                    known = messages.pop(run_id)
+                    self._known[run_id] = _of_run(run_id, about, known, partial(_back, cursor, run_id, known))
                 yield self._known[run_id]
 
 
@@ -131,6 +144,29 @@ class _Stream:
 
         batches = (batch for jobs in self._runs for batch in self._rows(jobs).to_batches())
         return pa.RecordBatchReader.from_batches(self._schema, batches).__arrow_c_stream__(requested_schema)
+
+
+def _next_together(left: deque[tuple[str, int]]) -> list[str]:
+    """The next runs in order whose messages are read at once, one at least; they are taken from those that are left."""
+    run_id, held = left.popleft()
+    together = [run_id]
+    while left and held + left[0][1] <= _TOGETHER:
+        run_id, count = left.popleft()
+        together.append(run_id)
+        held += count
+    return together
+
+
+def _messages(cursor: duckdb.DuckDBPyConnection, runs: list[str]) -> dict[str, pa.Table]:
+    """The messages of each of these runs, which follow each other in order."""
+    import pyarrow.compute as pc
+
+    rows = cursor.sql(_MESSAGES, params=[runs[0], runs[-1]]).to_arrow_table()
+    counts = pc.value_counts(rows["run_id"]).to_pylist()  # in the order of the rows
+    starts = accumulate((one["counts"] for one in counts), initial=0)
+    held = {one["values"]: (start, one["counts"]) for one, start in zip(counts, starts, strict=False)}
+    rows = rows.drop_columns(["run_id"])
+    return {run_id: rows.slice(*held.get(run_id, (0, 0))) for run_id in runs}
 
 
 def _back(cursor: duckdb.DuckDBPyConnection, run_id: str, messages: pa.Table) -> dict[int, Any]:
@@ -169,10 +205,12 @@ def _of_run(run_id: str, about: str, messages: pa.Table, back: Callable[[], dict
 
 
 def _digest(about: str, messages: pa.Table) -> str:
-    """Of all that the jobs depend on."""
+    """Of all that the jobs depend on. Columns are copied: a slice's buffers end with parts of the rows after it."""
+    import pyarrow as pa
+
     found = hashlib.blake2b(_code() + about.encode(), digest_size=16)
-    for batch in messages.combine_chunks().to_batches():
-        found.update(batch.serialize())
+    for name in messages.column_names:
+        found.update(pa.record_batch([messages[name].combine_chunks()], [name]).serialize())
     return found.hexdigest()
 
 

@@ -21,7 +21,7 @@ from pyarrow import feather
 import ddnn_traces
 from ddnn_traces.collectives import tables
 from ddnn_traces.errors import QueryError
-from ddnn_traces.query import catalogue, views
+from ddnn_traces.query import catalogue, inferred, views
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.traffic import simulator
 
@@ -67,6 +67,26 @@ def test_jobs_come_from_the_cache_the_second_time(
     monkeypatch.setattr(tables, "jobs_of", no_inference)
     with Dataset(dataset.path) as again:
         assert again.query("jobs").equals(first)
+
+
+@pytest.mark.parametrize("most", [0, 10, 1_000_000])
+def test_runs_that_are_read_together_are_those_read_alone(
+    most: int, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the files of the cache, between which a run without messages lies."""
+    given = rows(["a", "b", "c"])
+    given["messages"] = given["messages"].filter(pl.col("run_id") != "b")
+    with write_dataset(tmp_path / "dataset", given) as dataset:
+        alone = [Dataset(dataset.path, run) for run in ("a", "b", "c")]
+        wanted = pl.concat(one.query("jobs") for one in alone)
+        for one in alone:
+            one.close()
+        assert wanted["run_id"].to_list() == ["a", "c"]
+        kept = sorted(path.name for path in cache.glob("*.arrow"))
+        monkeypatch.setattr(inferred, "_TOGETHER", most)
+        monkeypatch.setattr(tables, "jobs_of", no_inference)
+        assert dataset.query("jobs").equals(wanted)
+        assert sorted(path.name for path in cache.glob("*.arrow")) == kept
 
 
 def cut(file: Path) -> None:
