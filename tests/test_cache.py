@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import sys
+import time
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -150,3 +151,19 @@ def test_older_files_are_removed_and_others_stay(tmp_path: Path) -> None:
             os.utime(tmp_path / name, (0, 0))
     cache.remove_older(tmp_path / "new.duckdb", "*.duckdb")
     assert {path.name for path in tmp_path.iterdir()} == {"young.duckdb", "new.duckdb", "old.txt"}
+
+
+def test_older_files_are_looked_for_once_a_day(tmp_path: Path) -> None:
+    def left() -> set[str]:
+        (tmp_path / "old.arrow").touch()
+        os.utime(tmp_path / "old.arrow", (0, 0))
+        cache.remove_older_daily(tmp_path / "new.arrow", "*.arrow")
+        return {path.name for path in tmp_path.glob("*.arrow")}
+
+    (tmp_path / "new.arrow").touch()
+    assert left() == {"new.arrow"}
+    assert left() == {"old.arrow", "new.arrow"}
+    (looked,) = (path for path in tmp_path.iterdir() if path.suffix != ".arrow")
+    yesterday = time.time() - 25 * 3600
+    os.utime(looked, (yesterday, yesterday))
+    assert left() == {"new.arrow"}

@@ -200,7 +200,7 @@ def _of_run(run_id: str, about: str, messages: pa.Table, back: Callable[[], dict
     if file:
         with contextlib.suppress(OSError), whole_file(file) as half_written:
             feather.write_feather(jobs, str(half_written))
-        caches.remove_older(file, "*.arrow")
+        caches.remove_older_daily(file, "*.arrow")
     return jobs
 
 
