@@ -272,7 +272,12 @@ def predict(
 
     given = {name: value for name, value in job.items() if value is not None}
     if {"topology", "workers"} <= given.keys() and "law_factor" not in given:
-        law = dataset.query("declared_law", word=str(given["topology"]), worker_hosts=int(given["workers"]))
+        law = dataset.query(
+            "declared_law",
+            word=str(given["topology"]),
+            worker_hosts=int(given["workers"]),
+            worker_ranks=int(given.get("ranks_per_host", 1)),
+        )
         given |= law.select("law_factor").to_dicts()[0] if law.height else {}
     described = Job(given, steps, step_ms)
     volumes, times = dataset.query("run_step_volume"), dataset.query("run_step_time")

@@ -71,6 +71,8 @@ def block(run_id: str) -> str:
         return "faults"
     if "-sleep" in run_id:
         return "models"
+    if "-2ranks" in run_id:
+        return "ranks"
     if "-digits" in run_id:
         return "learning"
     if run_id.startswith("jobs-") or re.search("-(fsdp|pipeline|tensor_data|moe|two_rings)-", run_id):

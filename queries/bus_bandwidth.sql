@@ -13,7 +13,7 @@
 -- column: exchanged_bytes bytes; S: payload of the step on the flows that carry the exchange, less what was sent again, over the law's factor
 -- column: exchange_ms ms; t: time that the exchange takes, pauses included; null with a problem
 -- column: algorithm_gbit_per_s Gbit/s; S over t: nccl-tests' algbw
--- column: bus_factor ratio; 2(N-1)/N for an all-reduce; null where nccl-tests has none
+-- column: bus_factor ratio; 2(n-1)/n for an all-reduce of n ranks: the hosts times runs.ranks_per_host; null where nccl-tests has none
 -- column: bus_gbit_per_s Gbit/s; algorithm_gbit_per_s times bus_factor: nccl-tests' busbw
 -- column: link_gbit_per_s Gbit/s; wire bytes that the busiest host sent, or received, on these flows in the step, over t
 -- column: moving_ms ms; base windows of the exchange in which the busiest host sent or received payload on these flows
@@ -37,12 +37,12 @@ WITH laws AS MATERIALIZED (
     FROM hosts
     WHERE role = 'parameter_server'
 ), factors AS (
-    SELECT run_id, l.topology, l.hosts, law, total_factor,
+    SELECT run_id, l.topology, l.hosts, l.hosts * coalesce(ranks_per_host, 1) AS ranks, law, total_factor,
            CASE WHEN law IS NULL THEN 'topology unknown'
                 WHEN run_id NOT IN (SELECT run_id FROM steps) THEN 'no training log' END AS run_problem,
            CASE WHEN l.topology = 'pair_averaging' THEN 'nccl-tests has no bus factor for pair averaging'
                 WHEN run_id IN (FROM servers)
-                     OR law IN ('fewer servers than workers', 'more servers than workers', 'one worker in each step')
+                     OR law IN ('fewer servers than workers', 'more servers than workers', 'one worker in each step', 'every rank in each step')
                      OR (l.topology = 'star' AND runs.topology = 'parameter_server')
                 THEN 'nccl-tests has no bus factor for parameter servers' END AS factor_problem
     FROM laws AS l
@@ -55,7 +55,7 @@ WITH laws AS MATERIALIZED (
 SELECT run_id, step, measured_by, topology AS algorithm, law, 'senders' AS vantage, hosts,
        round(payload / total_factor)::BIGINT AS exchanged_bytes, exchange_ms,
        8e-6 * (payload / total_factor) / nullif(exchange_ms, 0) AS algorithm_gbit_per_s,
-       CASE WHEN law IS NOT NULL AND factor_problem IS NULL THEN 2 * (hosts - 1) / hosts END AS bus_factor,
+       CASE WHEN law IS NOT NULL AND factor_problem IS NULL THEN 2 * (ranks - 1) / ranks END AS bus_factor,
        algorithm_gbit_per_s * bus_factor AS bus_gbit_per_s,
        8e-6 * link_bytes / nullif(exchange_ms, 0) AS link_gbit_per_s,
        moving_ms,

@@ -4,6 +4,7 @@
 -- inputs: none
 -- param: hosts BIGINT > 0 = NULL; N, hosts that take part in the exchange; without it no factor is computed
 -- param: core_hosts BIGINT > 0 = NULL; c, hosts without those that have a single link, for recursive_doubling
+-- param: ranks BIGINT > 0 = 1; L, ranks of the exchange on each host
 -- param: smaller_party BIGINT > 0 = NULL; servers or workers, the fewer; null where servers are workers, too
 -- param: groups BIGINT > 0 = NULL; groups of a hierarchical_ring
 -- column: topology; topology in the terms of the query topology
@@ -19,6 +20,8 @@
 -- Patarasuk and Yuan 2009), tree and star (S to and from each other host), halving and doubling (Rabenseifner 2004), rings
 -- of rings. It is 2w for w workers with parameter servers of their own (chang 2018: 2mw), c*log2(c) + 2(N-c) for recursive
 -- doubling on a hypercube of c, N(N-1) where all send all to all, N for pair averaging.
+-- A ring of all NL ranks that goes through one host after the other crosses from host to host N times, with 2(NL-1)/(NL)*S
+-- each: 2(N-1/L). Where one rank of a host speaks for all (hierarchical all-reduce), the law is that of one rank a host.
 WITH topologies(topology, words, is_rooted, most_edges) AS (
     VALUES ('ring', 'ring[0-9]*', false, NULL),
            ('tree', 'tree', true, NULL),
@@ -33,8 +36,10 @@ WITH topologies(topology, words, is_rooted, most_edges) AS (
            ('unknown', NULL, false, NULL)
 ), laws(topology, law, total_factor, partner_ratio, server_ratio) AS (
     VALUES ('ring', 'minimum volume', 2 * ($hosts - 1), 1, 1),
+           ('ring', 'ring of all ranks', CASE WHEN $ranks > 1 THEN 2 * ($hosts - 1 / $ranks) END, 1, 1),
            ('tree', 'minimum volume', 2 * ($hosts - 1), 1, 1),
            ('star', 'every worker in each step', 2 * ($hosts - 1), 1, 1),
+           ('star', 'every rank in each step', CASE WHEN $ranks > 1 THEN 2 * ($hosts - 1) * $ranks END, 1, 1),
            ('star', 'one worker in each step', CASE WHEN $hosts > 2 THEN 2 END, 1, 1),
            ('sharded_parameter_server', 'servers on workers', CASE WHEN $smaller_party IS NULL THEN 2 * ($hosts - 1) END, 1, 2),
            ('sharded_parameter_server', 'fewer servers than workers', 2 * ($hosts - $smaller_party), 1, 1),
@@ -49,7 +54,8 @@ WITH topologies(topology, words, is_rooted, most_edges) AS (
            ('pair_averaging', 'one model for each worker but one', CASE WHEN $hosts % 2 = 1 THEN $hosts - 1 END, NULL, 1),
            ('hierarchical_ring', 'minimum volume', 2 * ($hosts - 1), NULL, 1),
            ('hierarchical_ring', 'rings, and a broadcast in each group', 2 * ($hosts - 1) + $hosts - $groups, NULL, 1),
-           ('unknown', 'two hosts: to the other one and back', CASE WHEN $hosts = 2 THEN 2 END, 1, 1)
+           ('unknown', 'two hosts: to the other one and back', CASE WHEN $hosts = 2 THEN 2 END, 1, 1),
+           ('unknown', 'two hosts: ring of all ranks', CASE WHEN $hosts = 2 AND $ranks > 1 THEN 2 * (2 - 1 / $ranks) END, 1, 1)
 )
 SELECT topology, words, is_rooted, law, total_factor::DOUBLE AS total_factor, partner_ratio::DOUBLE AS partner_ratio,
        server_ratio::DOUBLE AS server_ratio, most_edges::BIGINT AS most_edges

@@ -21,7 +21,8 @@
 -- A send is what no pattern of several hosts explains: a part of one whose pauses were not seen looks the same. What hosts
 -- send directly to all others may be an all-to-all, an all-gather or an all-reduce.
 -- tensor_bytes is no volume: of N hosts a ring sends 2(N-1) times the bytes of an all-reduce, N-1 times those of an all-gather or a
--- reduce-scatter; gloo's reduce-scatter is sent as an all-reduce. The bytes of a step are in job_steps and step_volume.
+-- reduce-scatter; gloo's reduce-scatter is sent as an all-reduce. The bytes of a step are in job_steps and step_volume. Each host is taken
+-- for one rank. Where a ring goes through L ranks on each of N hosts, its tensor is (1 - 1/N) / (1 - 1/(NL)) of tensor_bytes.
 -- On a ring an all-gather and a reduce-scatter send the same, and both together as much as an all-reduce: kind_or says so
 -- where neither rounds nor order tell (docs/collectives.md).
 WITH found AS (

@@ -1,6 +1,6 @@
 -- question: How do samples a second change when one condition of the links is changed and the others stay at their best?
 -- subject: conditions
--- row: a condition, a value of it, and a training: framework, model, batch size, topology, workers and congestion control
+-- row: a condition, a value of it, and a training: framework, model, batch size, topology, workers, ranks of each and congestion control
 -- inputs: sweep_cells, student_t
 -- figure: cheng figs. 2 to 10
 -- answer: value, step_ms, verdict
@@ -11,6 +11,7 @@
 -- column: model
 -- column: batch_size
 -- column: workers
+-- column: ranks_per_host
 -- column: congestion_control
 -- column: runs
 -- column: finished_runs runs; those that did all their steps
@@ -31,7 +32,7 @@
 WITH cells AS MATERIALIZED (
     FROM sweep_cells()
 ), best AS (
-    SELECT framework_backend, topology, model, batch_size, workers, congestion_control, min(delay_ms) AS delay_ms,
+    SELECT framework_backend, topology, model, batch_size, workers, ranks_per_host, congestion_control, min(delay_ms) AS delay_ms,
            max(bandwidth_mbit) AS bandwidth_mbit, min(loss_pct) AS loss_pct
     FROM cells
     GROUP BY ALL
@@ -44,6 +45,7 @@ WITH cells AS MATERIALIZED (
     JOIN best AS b ON c.framework_backend IS NOT DISTINCT FROM b.framework_backend
                   AND c.topology IS NOT DISTINCT FROM b.topology AND c.model IS NOT DISTINCT FROM b.model
                   AND c.batch_size IS NOT DISTINCT FROM b.batch_size AND c.workers IS NOT DISTINCT FROM b.workers
+                  AND c.ranks_per_host IS NOT DISTINCT FROM b.ranks_per_host
                   AND c.congestion_control IS NOT DISTINCT FROM b.congestion_control
 ), changed AS (
     SELECT 'delay_ms' AS condition, 1 AS place, delay_ms AS value, best_delay_ms AS best_value, *
@@ -65,7 +67,7 @@ WITH cells AS MATERIALIZED (
            max(finished_runs) FILTER (value = best_value) OVER same AS best_runs
     FROM changed
     WINDOW same AS (PARTITION BY condition, framework_backend, topology, model, batch_size, workers,
-                                 congestion_control)
+                                 ranks_per_host, congestion_control)
 ), with_errors AS (
     SELECT *, CASE WHEN NOT is_best AND interval_of = 'runs'
                    THEN sqrt(pow(step_error_ms / step_ms, 2) + pow(best_error_ms / best_step_ms, 2)) END AS error,
@@ -77,12 +79,12 @@ WITH cells AS MATERIALIZED (
     FROM with_errors
     LEFT JOIN student_t ON df = least(freedom, 1000)
 )
-SELECT condition, value, framework_backend, topology, model, batch_size, workers, congestion_control, runs, finished_runs, step_ms,
-       samples_per_s, low_samples_per_s, high_samples_per_s, interval_of, of_best, low_of_best, high_of_best,
+SELECT condition, value, framework_backend, topology, model, batch_size, workers, ranks_per_host, congestion_control, runs,
+       finished_runs, step_ms, samples_per_s, low_samples_per_s, high_samples_per_s, interval_of, of_best, low_of_best, high_of_best,
        CASE WHEN is_best THEN NULL
             WHEN error IS NULL THEN 'cannot be told: ' || CASE finished_runs WHEN 1 THEN 'one run' ELSE finished_runs || ' runs' END
                                     || ' here, ' || best_runs || ' at the best; at least 3 each can tell'
             WHEN 1 BETWEEN low_of_best AND high_of_best THEN 'not told apart'
             ELSE 'differs' END AS verdict
 FROM ratios
-ORDER BY place, framework_backend, topology, workers, model, batch_size, congestion_control, value
+ORDER BY place, framework_backend, topology, workers, ranks_per_host, model, batch_size, congestion_control, value

@@ -43,6 +43,7 @@
 -- in topology_words, or none is and the payload is below half or above twice the law of the inferred one. Nor where a
 -- run was interrupted, so that a part of an exchange was sent: in its planned steps, or by a fault made on purpose. Nor where
 -- workers of a declared parameter server have no log, and the others do not show whether workers wait for each other.
+-- Nor where hosts have several ranks (runs.ranks_per_host), but for rings, stars and two hosts: the law is then that of one rank a host.
 WITH thresholds AS (
     SELECT 0.5 AS least_startup,  -- of model_bytes: a handed-out model is one, or the share of one
            2 AS least_following,  -- steps after the first one that show what is usual
@@ -202,6 +203,11 @@ WITH thresholds AS (
     LEFT JOIN asynchronous USING (run_id)
     WHERE model_bytes > 0 AND law IS NOT NULL
     QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY abs(unexplained), law) = 1
+), several_ranks AS (  -- without a law for them
+    SELECT run_id
+    FROM runs
+    JOIN shapes AS s USING (run_id)
+    WHERE ranks_per_host > 1 AND s.topology NOT IN ('ring', 'star') AND NOT (s.topology = 'unknown' AND s.hosts = 2)
 ), least_steps AS (  -- of the worker that did fewest
     SELECT run_id, min(steps) AS steps
     FROM (SELECT run_id, worker, count(*) AS steps FROM steps GROUP BY ALL)
@@ -236,7 +242,8 @@ SELECT run_id, shapes.topology, coalesce(law, first_law) AS law, model_bytes, st
        framing::BIGINT AS framing_bytes, missing::BIGINT AS missed_bytes, unexplained::BIGINT AS unexplained_bytes, unexplained / expected AS unexplained_share,
        CASE WHEN expected IS NOT NULL THEN nullif(not_estimated, '') END AS not_estimated, CASE WHEN u.problem IS NULL THEN control END::BIGINT AS control_bytes,
        CASE WHEN u.problem IS NULL THEN wire - payload - control END::BIGINT AS header_bytes, wire::BIGINT AS wire_bytes,
-       CASE WHEN spill IS NOT NULL AND NOT is_guess AND NOT is_interrupted AND unknown IS NULL THEN abs(unexplained) > $most_unexplained * expected END AS flagged,
+       CASE WHEN spill IS NOT NULL AND NOT is_guess AND NOT is_interrupted AND unknown IS NULL AND several_ranks.run_id IS NULL
+            THEN abs(unexplained) > $most_unexplained * expected END AS flagged,
        CASE WHEN u.problem IS NOT NULL THEN u.problem
             WHEN coalesce(law, first_law) IS NULL THEN 'topology unknown'
             WHEN step_counts.steps IS NULL THEN 'no training log'
@@ -245,6 +252,7 @@ SELECT run_id, shapes.topology, coalesce(law, first_law) AS law, model_bytes, st
             WHEN spill IS NULL THEN 'no flow_windows or no hosts'
             WHEN is_interrupted THEN 'steps were interrupted: planned_steps were not done, or processes were killed'
             WHEN unknown IS NOT NULL THEN unknown
+            WHEN several_ranks.run_id IS NOT NULL THEN 'hosts have ' || ranks_per_host || ' ranks: only rings, stars and two hosts have a law for these'
             WHEN is_guess THEN 'the topology is inferred, and none that is known is declared' END AS problem,
        hosts, level, coalesce(total_factor, first_factor) AS total_factor
 FROM runs
@@ -255,5 +263,6 @@ LEFT JOIN compared USING (run_id)
 LEFT JOIN first_laws USING (run_id)
 LEFT JOIN interrupted USING (run_id)
 LEFT JOIN unknown_exchanges USING (run_id)
+LEFT JOIN several_ranks USING (run_id)
 LEFT JOIN unknown_payload AS u USING (run_id)
 ORDER BY run_id

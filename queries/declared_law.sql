@@ -4,6 +4,7 @@
 -- inputs: topology_words, collective_laws
 -- param: word VARCHAR = NULL; topology as declared, in any of the words of topology_words
 -- param: worker_hosts BIGINT > 0 = NULL; workers that train
+-- param: worker_ranks BIGINT > 0 = 1; ranks on each of these hosts; several have a law in a ring, a hierarchical_ring (a group a host) and a star
 -- param: server_hosts BIGINT = 0; parameter servers besides them; a declared parameter server is one at least
 -- column: topology; topology in the terms of the query topology, or parameter_server
 -- column: law from collective_laws
@@ -28,10 +29,12 @@ WITH declared AS (
 SELECT e.topology, law, total_factor AS law_factor
 FROM exchanges AS e
 JOIN LATERAL (
-    FROM collective_laws(hosts := e.hosts, core_hosts := (2 ** floor(log2(e.hosts)))::BIGINT, smaller_party := e.smaller_party)
+    FROM collective_laws(hosts := e.hosts, core_hosts := (2 ** floor(log2(e.hosts)))::BIGINT, ranks := $worker_ranks,
+                         smaller_party := e.smaller_party)
 ) AS l ON l.topology = e.exchange
-WHERE total_factor > 0
-      AND CASE e.exchange WHEN 'star' THEN law = 'every worker in each step' WHEN 'clique' THEN law = 'all to all'
+WHERE total_factor > 0 AND ($worker_ranks = 1 OR e.exchange IN ('ring', 'hierarchical_ring', 'star'))
+      AND CASE e.exchange WHEN 'star' THEN law = if($worker_ranks > 1, 'every rank in each step', 'every worker in each step')
+                          WHEN 'ring' THEN law = if($worker_ranks > 1, 'ring of all ranks', 'minimum volume') WHEN 'clique' THEN law = 'all to all'
                           WHEN 'pair_averaging' THEN law = 'one model for each worker'
                           WHEN 'sharded_parameter_server' THEN law = sharded_law
                           ELSE law IN ('minimum volume', 'whole buffer between pairs') END

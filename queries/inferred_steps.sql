@@ -27,7 +27,8 @@
 -- A host gives only its part where its one peer, or each of more hosts than it has peers, has the same peers: the leaf of a
 -- tree, the worker of servers. Then nobody has all before it has sent all. A host that gets before it sends gets the answer in
 -- the next step. Where hosts do not wait in a tenth of the steps of pairs, or pairs that send the same payload at once do so at
--- different rates, the run is asynchronous, and has no steps; where a pair shows no steps of its own that is not told. No log, table of phases or declared attribute is read.
+-- different rates, the run is asynchronous, and has no steps. Where a pair shows no steps of its own that is not told: it hides
+-- what its hosts get of it. No log, table of phases or declared attribute is read.
 -- Asynchronous workers of a server may stay within one transfer of each other. An answer then comes as long after a worker's own
 -- gradients as ever, however late the last worker's are; a server that waits answers that much later (slope 0 and 1).
 -- Of a run whose captures do not cover all hosts, buckets or rounds on the links that are seen pass for steps: nothing seen tells them apart.
@@ -87,8 +88,9 @@ WITH thresholds AS (
            max(given_ns) FILTER (place = 2) AS second_ns
     FROM ordered
     GROUP BY run_id, found_by, step
-), windows AS (
-    SELECT run_id, found_by, max(window_ns) AS window_ns
+), ways AS (
+    SELECT run_id, found_by, max(window_ns) AS window_ns, any_value(all_pairs) AS training_pairs,
+           count(DISTINCT (src_ip, dst_ip)) FILTER (WHERE step IS NOT NULL) AS seen_pairs
     FROM bursts
     GROUP BY run_id, found_by
 ), waits AS (
@@ -98,7 +100,7 @@ WITH thresholds AS (
                     END) AS is_waiting
     FROM exchanges
     JOIN last_gifts USING (run_id, found_by, step)
-    JOIN windows USING (run_id, found_by)
+    JOIN ways USING (run_id, found_by)
     GROUP BY run_id, found_by, step
 ), lateness AS (  -- how long a host that only gives waits for its answer, and how much later the last of these has given
     SELECT run_id, found_by, host_ip, (answered_ns - given_ns) / 1e6 AS wait_ms,
@@ -117,11 +119,6 @@ WITH thresholds AS (
     FROM centred
     GROUP BY run_id, found_by
     HAVING count(*) > count(DISTINCT host_ip) + 1 AND regr_sxx(wait_ms, late_ms) > 0
-), seen AS (  -- a pair without steps hides what its hosts get of it, and wait for
-    SELECT run_id, found_by, count(DISTINCT (src_ip, dst_ip)) AS seen_pairs, any_value(all_pairs) AS training_pairs
-    FROM bursts
-    WHERE step IS NOT NULL
-    GROUP BY run_id, found_by
 ), candidates AS (
     SELECT run_id, found_by, count(*) AS steps, avg(is_waiting::INTEGER) AS waiting_share
     FROM found
@@ -158,7 +155,7 @@ WITH thresholds AS (
     LEFT JOIN chosen USING (run_id)
     LEFT JOIN candidates AS c USING (run_id, found_by)
     LEFT JOIN slopes USING (run_id, found_by)
-    LEFT JOIN seen USING (run_id, found_by)
+    LEFT JOIN ways USING (run_id, found_by)
     LEFT JOIN rates USING (run_id)
     CROSS JOIN thresholds
 )

@@ -17,10 +17,10 @@
 -- column: mean_payload_bytes bytes; mean payload of a data flow in an iteration
 -- column: ratio ratio; mean_bytes over model_size_bytes
 -- column: payload_ratio ratio; mean_payload_bytes over model_size_bytes
--- column: ring_ratio ratio; of declared rings 2(N-1)/N, what each of N workers sends for each byte of the model; null for other topologies
+-- column: ring_ratio ratio; of declared rings 2(N-1)/N, what each of N ranks sends for each byte of the model; null for other topologies
 -- A data flow is a five-tuple as in data_flows. A ratio above ring_ratio is headers and retransmissions; it is lower
 -- where several connections share a pair's data. N is the declared number of workers, else the number of hosts that
--- send on data flows.
+-- send on data flows, times the declared ranks of each.
 WITH senders AS (
     SELECT run_id, count(DISTINCT src_ip) AS hosts
     FROM data_flows
@@ -46,7 +46,7 @@ SELECT run_id, framework, backend, model, topology,
        mean_bytes, median_bytes, mean_payload_bytes,
        mean_bytes / model_size_bytes AS ratio,
        mean_payload_bytes / model_size_bytes AS payload_ratio,
-       CASE WHEN topology = 'ring' THEN 2 - 2 / nullif(coalesce(workers, senders.hosts), 0) END AS ring_ratio
+       CASE WHEN topology = 'ring' THEN 2 - 2 / nullif(coalesce(workers, senders.hosts) * coalesce(ranks_per_host, 1), 0) END AS ring_ratio
 FROM runs
 LEFT JOIN senders USING (run_id)
 LEFT JOIN measured USING (run_id)

@@ -24,7 +24,8 @@
 WITH configured AS MATERIALIZED (
     SELECT run_id,
            CASE $models WHEN 'apart' THEN configuration
-                        WHEN 'pooled' THEN concat_ws(', ', framework_setting, topology, worker_order, workers || if(workers = 1, ' worker', ' workers'))
+                        WHEN 'pooled' THEN concat_ws(', ', framework_setting, topology, worker_order, workers || if(workers = 1, ' worker', ' workers')
+                                                     || coalesce(' of ' || nullif(ranks_per_host, 1) || ' ranks', ''))
                         ELSE error('models is apart or pooled, not ' || $models) END AS configuration,
            steps, topology
     FROM run_configurations

@@ -71,7 +71,7 @@ WITH timed AS (
            model, model_bytes, batch_size, coalesce(workers, labelled_workers) AS workers, step_payload_bytes, measured_mbit,
            bandwidth_mbit, coalesce(delay_ms, 0) AS delay_ms,
            coalesce(loss_pct, 0) AS loss_pct, congestion_control, burst_bytes, coalesce(steps, 0) AS steps, step_ms, compute_ms,
-           i.run_id IS NOT NULL AS is_interrupted
+           i.run_id IS NOT NULL AS is_interrupted, ranks_per_host
     FROM runs AS r
     LEFT JOIN medians USING (run_id)
     LEFT JOIN topology AS t USING (run_id)
@@ -87,6 +87,7 @@ SELECT run_id, concat_ws(' ', framework_backend, topology, model, batch_size, wo
        nullif(concat_ws('; ',
            CASE WHEN is_interrupted THEN 'a process was killed or restarted' END,
            u.problem,
+           CASE WHEN ranks_per_host > 1 THEN 'hosts have ' || ranks_per_host || ' ranks: rounds of these are not modelled' END,
            CASE WHEN steps = 0 THEN 'no logged step but the first: ingest it with a train_history.log in its folder, or give --infer-steps' END,
            'not declared in its run.toml or runs.csv: ' || nullif(concat_ws(', ',
                CASE WHEN model_bytes IS NULL AND step_payload_bytes IS NULL THEN 'model_bytes' END,

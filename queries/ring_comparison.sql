@@ -16,7 +16,8 @@
 -- column: problem; what is missing for a comparison; null where nothing is
 -- The order is that of run.toml (ring_position, in the direction in which data flows), or in the topology's word: ring1342
 -- is a ring of the workers 1, 3, 4 and 2, in either direction. Topologies that send the same agree (docs/topology.md): of
--- two hosts all, of three hosts those with a centre, a parameter server and a star, servers on workers and a clique.
+-- two hosts all, of three hosts those with a centre, a parameter server and a star, servers on workers and a clique. Of
+-- several ranks a host (runs.ranks_per_host), a hierarchical_ring whose groups are the hosts is a ring of hosts.
 WITH same_traffic(declared_as, topology, fewest_hosts, most_hosts) AS (  -- what else sends the same among so many hosts
     SELECT DISTINCT topology, topology, 3, 1_000_000 FROM topology_words
     UNION ALL
@@ -71,6 +72,7 @@ WITH same_traffic(declared_as, topology, fewest_hosts, most_hosts) AS (  -- what
     SELECT run_id, runs.topology AS declared_topology,
            coalesce(w.topology, CASE WHEN runs.topology IS NULL AND declared_ring IS NOT NULL THEN 'ring' END) AS declared_as,
            t.topology AS inferred_topology, t.hosts, is_ring, declared_ring, inferred_ring, has_direction,
+           ranks_per_host > 1 AS has_groups,
            CASE WHEN declared_ring IS NULL OR NOT is_ring THEN NULL
                 WHEN forward = size AND size = coalesce(t.hosts, size) THEN 'same'
                 WHEN backward = size AND size = coalesce(t.hosts, size) THEN 'opposite'
@@ -87,8 +89,9 @@ WITH same_traffic(declared_as, topology, fewest_hosts, most_hosts) AS (  -- what
 )
 SELECT run_id, declared_topology, declared_as, inferred_topology, is_ring, declared_ring, inferred_ring, ring_order,
        CASE WHEN problem IS NULL
-            THEN EXISTS (FROM same_traffic AS s WHERE s.declared_as = c.declared_as AND s.topology = inferred_topology
-                                                  AND hosts BETWEEN fewest_hosts AND most_hosts)
+            THEN (EXISTS (FROM same_traffic AS s WHERE s.declared_as = c.declared_as AND s.topology = inferred_topology
+                                                   AND hosts BETWEEN fewest_hosts AND most_hosts)
+                  OR (has_groups IS TRUE AND declared_as = 'hierarchical_ring' AND inferred_topology = 'ring'))
                  AND (ring_order IS NULL OR ring_order = 'same' OR (ring_order = 'opposite' AND NOT has_direction))
        END AS agrees, problem
 FROM compared AS c

@@ -12,6 +12,7 @@
 -- column: batch_size
 -- column: topology from runs
 -- column: workers from runs
+-- column: ranks_per_host
 -- column: delay_ms
 -- column: loss_pct
 -- column: bandwidth_mbit
@@ -60,19 +61,20 @@ WITH thresholds AS (
           AND run_id NOT IN (SELECT run_id FROM single_updates)
 ), parties AS (
     SELECT run_id, topology, CASE WHEN by_update THEN 1 ELSE coalesce(workers, nullif(worker_hosts, 0)) END AS party,
-           coalesce(servers, 0) AS servers
+           coalesce(servers, 0) AS servers, coalesce(ranks_per_host, 1) AS ranks
     FROM runs
     LEFT JOIN roles USING (run_id)
     LEFT JOIN single_updates USING (run_id)
 ), laws AS (
     SELECT run_id, law_factor
-    FROM (SELECT DISTINCT topology AS word, party, servers FROM parties WHERE party > 0) AS p
-    JOIN LATERAL (FROM declared_law(word := p.word, worker_hosts := p.party, server_hosts := p.servers)) AS l ON true
-    JOIN parties AS r ON r.topology = p.word AND r.party = p.party AND r.servers = p.servers
+    FROM (SELECT DISTINCT topology AS word, party, servers, ranks FROM parties WHERE party > 0) AS p
+    JOIN LATERAL (FROM declared_law(word := p.word, worker_hosts := p.party, worker_ranks := p.ranks, server_hosts := p.servers)) AS l
+      ON true
+    JOIN parties AS r ON r.topology = p.word AND r.party = p.party AND r.servers = p.servers AND r.ranks = p.ranks
 ), described AS (
     SELECT run_id, model_bytes, model_size_mb, model_size_mb * 1e6 AS nominal_bytes,
            framework || coalesce('-' || backend, '') AS framework_backend,
-           batch_size, topology, workers, delay_ms, loss_pct, bandwidth_mbit, model, optimizer, offload, source,
+           batch_size, topology, workers, ranks_per_host, delay_ms, loss_pct, bandwidth_mbit, model, optimizer, offload, source,
            congestion_control, epochs, nullif(regexp_replace(variant, '(^|[-_])(r|run|rep|repeat|seed)?[-_]?[0-9]+$', ''), '') AS variant,
            planned_steps, steps, steps >= planned_steps AS finished, coalesce(fault, fault_kind, 'none') AS fault,
            CASE WHEN unknown IS NULL THEN law_factor END AS law_factor, unknown,

@@ -11,6 +11,7 @@
 -- column: topology; declared topology in the terms of the query topology; where none is declared or the traffic shows another, the inferred one, too
 -- column: worker_order; hosts of a ring in the order in which data flows, or links of a star or tree; null for other shapes
 -- column: workers hosts; number of workers
+-- column: ranks_per_host from runs
 -- column: steps steps; different steps in the run's logs; null without a log
 -- The volume of a whole run depends on all of these. Order and root are inferred from the traffic (ring_order, topology);
 -- asynchronous runs (step_synchrony) are apart from synchronous ones.
@@ -53,7 +54,7 @@ WITH thresholds AS (
            nullif(concat_ws(', ', CASE WHEN is_asynchronous THEN 'asynchronous' END, declared,
                             CASE WHEN is_inferred THEN inferred_topology || ' by the traffic' END), '') AS topology,
            coalesce(rings.worker_order, CASE WHEN has_centre THEN links END) AS worker_order,
-           coalesce(runs.workers, counted_workers.workers) AS workers, steps
+           coalesce(runs.workers, counted_workers.workers) AS workers, ranks_per_host, steps
     FROM runs
     JOIN framework_settings USING (run_id)
     JOIN shapes USING (run_id)
@@ -63,11 +64,12 @@ WITH thresholds AS (
     LEFT JOIN counted_workers USING (run_id)
     LEFT JOIN logged_steps USING (run_id)
 ), named AS (
-    SELECT *, concat_ws(', ', framework_setting, topology, worker_order, workers || if(workers = 1, ' worker', ' workers'),
+    SELECT *, concat_ws(', ', framework_setting, topology, worker_order, workers || if(workers = 1, ' worker', ' workers')
+                              || coalesce(' of ' || nullif(ranks_per_host, 1) || ' ranks', ''),
                         steps || if(steps = 1, ' step', ' steps')) AS setting
     FROM described
 )
 SELECT run_id, concat_ws(', ', setting, model, round(model_mb, 3) || ' MB') AS configuration, setting, framework_setting, model,
-       model_mb, topology, worker_order, workers, steps
+       model_mb, topology, worker_order, workers, ranks_per_host, steps
 FROM named
 ORDER BY run_id

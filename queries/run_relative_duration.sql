@@ -16,6 +16,7 @@
 -- column: batch_size
 -- column: topology
 -- column: workers
+-- column: ranks_per_host
 -- column: delay_ms
 -- column: loss_pct
 -- column: bandwidth_mbit
@@ -38,7 +39,8 @@ WITH measured AS (
     SELECT *, nullif(duration_s, 0) / coalesce(nullif(counted_steps, 0), 1) AS comparable_s,
            concat_ws(', ', coalesce(framework_backend, 'unknown framework'), coalesce(model, 'unknown model'),
                      coalesce(optimizer, 'unknown optimizer'), 'batch ' || batch_size,
-                     coalesce(topology, 'unknown topology'), workers || ' workers', nullif(delay_ms, 0) || ' ms delay',
+                     coalesce(topology, 'unknown topology'), workers || ' workers', nullif(ranks_per_host, 1) || ' ranks a host',
+                     nullif(delay_ms, 0) || ' ms delay',
                      bandwidth_mbit || ' Mbit/s', congestion_control, CASE WHEN offload THEN 'offload' END,
                      CASE duration_source WHEN 'packets' THEN 'duration by packets' END) AS setting
     FROM run_attributes

@@ -16,6 +16,7 @@
 -- column: batch_size
 -- column: topology
 -- column: workers from run_attributes
+-- column: ranks_per_host
 -- column: delay_ms
 -- column: loss_pct
 -- column: bandwidth_mbit

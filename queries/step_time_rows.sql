@@ -15,6 +15,7 @@
 -- column: batch_size
 -- column: topology
 -- column: workers
+-- column: ranks_per_host
 -- column: delay_ms
 -- column: loss_pct
 -- column: bandwidth_mbit

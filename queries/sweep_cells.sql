@@ -1,6 +1,6 @@
 -- question: How many samples a second does training do in each cell of a sweep, and where does it not finish?
 -- subject: conditions
--- row: a cell: runs with the same framework, model, batch size, topology, workers, congestion control and conditions of links
+-- row: a cell: runs with the same framework, model, batch size, topology, workers, ranks of each, congestion control and conditions of links
 -- inputs: events, run_attributes, step_time_rows, logged_steps, within_run, student_t
 -- answer: topology, model, delay_ms, bandwidth_mbit, loss_pct, samples_per_s
 -- param: skip_steps BIGINT = 1; first steps of each run that are left out, as in step_time_rows
@@ -10,6 +10,7 @@
 -- column: model
 -- column: batch_size
 -- column: workers
+-- column: ranks_per_host
 -- column: delay_ms
 -- column: bandwidth_mbit
 -- column: loss_pct
@@ -43,7 +44,7 @@ WITH thresholds AS (
     LEFT JOIN logged_steps AS l USING (run_id)
     LEFT JOIN of_run AS m USING (run_id)
 ), cells AS (
-    SELECT framework_backend, topology, model, batch_size, workers, delay_ms, bandwidth_mbit, loss_pct,
+    SELECT framework_backend, topology, model, batch_size, workers, ranks_per_host, delay_ms, bandwidth_mbit, loss_pct,
            congestion_control, count(*) AS runs,
            count(*) FILTER (is_finished) AS finished_runs,
            avg(step_ms) FILTER (is_finished) AS step_ms,
@@ -61,8 +62,8 @@ WITH thresholds AS (
     FROM cells
     CROSS JOIN thresholds
 )
-SELECT framework_backend, topology, model, batch_size, workers, delay_ms, bandwidth_mbit, loss_pct, congestion_control,
-       runs, finished_runs,
+SELECT framework_backend, topology, model, batch_size, workers, ranks_per_host, delay_ms, bandwidth_mbit, loss_pct,
+       congestion_control, runs, finished_runs,
        step_ms, standard_error AS step_error_ms,
        CASE WHEN timed_runs > 1 THEN timed_runs ELSE nullif(steps, 0) END AS means,
        workers * batch_size / nullif(step_ms, 0) * 1e3 AS samples_per_s,
@@ -72,4 +73,4 @@ SELECT framework_backend, topology, model, batch_size, workers, delay_ms, bandwi
        interval_of
 FROM with_errors
 LEFT JOIN student_t ON student_t.df = least(with_errors.df, 1000)
-ORDER BY framework_backend, topology, model, batch_size, workers, congestion_control, delay_ms, bandwidth_mbit, loss_pct
+ORDER BY framework_backend, topology, model, batch_size, workers, ranks_per_host, congestion_control, delay_ms, bandwidth_mbit, loss_pct

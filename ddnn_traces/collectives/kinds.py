@@ -209,6 +209,9 @@ def _shards(runs: Sequence[list[_Piece]], size: int, header: float) -> list[Coll
     for division in divisions:
         parts = sorted(division, key=lambda part: part[0].phase.order)
         volumes = [_volume(part, header) for part in parts]
+        # the rounds of one all-reduce, with pauses between them, may look like one shard
+        if size > 2 and sum(piece.messages for part in parts for piece in part) <= 2 * (size - 1):
+            continue
         # three all-reduces of one size look like one shard, but for their rounds
         if len(parts) == 3 and max(volumes) < 1.5 * min(volumes) and parts[0][0].messages > size - 1:
             continue

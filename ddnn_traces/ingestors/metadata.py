@@ -49,7 +49,8 @@ _NOT_BELOW_0 = "0 or more"
 #: Allowed values of numbers, in words; every number must also be finite.
 _ALLOWED = {
     "model_params": _ABOVE_0, "model_bytes": _ABOVE_0, "model_size_mb": _ABOVE_0, "batch_size": _ABOVE_0,
-    "workers": _ABOVE_0, "epochs": _ABOVE_0, "planned_steps": _ABOVE_0, "bandwidth_mbit": _ABOVE_0,
+    "workers": _ABOVE_0, "ranks_per_host": _ABOVE_0, "epochs": _ABOVE_0, "planned_steps": _ABOVE_0,
+    "bandwidth_mbit": _ABOVE_0,
     "burst_bytes": _NOT_BELOW_0, "delay_ms": _NOT_BELOW_0, "rank": _NOT_BELOW_0, "ring_position": _NOT_BELOW_0,
     "fault_strength": _NOT_BELOW_0, "fault_from_step": _NOT_BELOW_0, "fault_to_step": _NOT_BELOW_0,
     "loss_pct": "0 to 100",

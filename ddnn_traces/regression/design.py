@@ -35,8 +35,8 @@ MEASURED = frozenset(
 #: What the maker of a run sets: runs that agree in all of it are repeats of a cell.
 SETTINGS = (
     "framework_backend", "model", "model_bytes", "model_size_mb", "nominal_bytes", "batch_size", "topology", "workers",
-    "optimizer", "delay_ms", "loss_pct", "bandwidth_mbit", "congestion_control", "epochs", "planned_steps", "variant",
-    "offload", "fault", "source",
+    "ranks_per_host", "optimizer", "delay_ms", "loss_pct", "bandwidth_mbit", "congestion_control", "epochs",
+    "planned_steps", "variant", "offload", "fault", "source",
 )  # fmt: skip
 #: Usable runs that a fit needs.
 MIN_RUNS = 3

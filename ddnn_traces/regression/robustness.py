@@ -32,7 +32,7 @@ from ddnn_traces.text import counted, digits
 #: Attributes of a run. The model's name is not among them: it stands for its size.
 ATTRIBUTES = (
     "workers", "framework_backend", "batch_size", "topology", "optimizer", "delay_ms", "loss_pct", "bandwidth_mbit",
-    "congestion_control", "epochs", "steps", "offload", "source",
+    "ranks_per_host", "congestion_control", "epochs", "steps", "offload", "source",
 )  # fmt: skip
 #: Numbers that are levels.
 _LEVELS = frozenset({"batch_size"})

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Goes up when a table or column is added or removed, or changes its name, type or meaning. A dataset carries the
 #: version it was written with, and is not opened by an older program.
-SCHEMA_VERSION = 13
+SCHEMA_VERSION = 14
 
 #: The oldest version whose tables can be read: what was added since is null in them.
 OLDEST_VERSION = 4

@@ -6,6 +6,7 @@ Faults are in network namespaces of this machine only, whose files are all here.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import select
@@ -264,9 +265,10 @@ def _commands(
     """Of each process of a job: name, host, command, and whether it never ends by itself."""
     port = free_port(hosts[0]) if hosts[0].remote else _FIRST_PORT + 100 * number
     shared = {
-        "WORLD_SIZE": str(len(hosts)), "WORKERS": str(run.workers), "MASTER_ADDR": hosts[0].address,
-        "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "HOSTS": ",".join(host.address for host in hosts),
-        "TORCH_CPP_LOG_LEVEL": "ERROR",
+        "WORLD_SIZE": str(len(hosts) * job.ranks), "WORKERS": str(run.workers * job.ranks),
+        "MASTER_ADDR": hosts[0].address, "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
+        "HOSTS": ",".join(host.address for host in hosts), "TORCH_CPP_LOG_LEVEL": "ERROR",
+        **({"RANKS_PER_HOST": str(job.ranks)} if job.ranks > 1 else {}),
     }  # fmt: skip
     if job.kind.elastic:
         # a store for each rendezvous: in the shared one a restarted worker can find the address of an ended one
@@ -279,8 +281,9 @@ def _commands(
     if job.kind.by_mpirun:
         yield job.name or "mpirun", hosts[0], _mpirun(run, job, hosts, folder, pythons, shared, arguments), False
         return
-    for rank, host in enumerate(hosts):
+    for rank, (host, local_rank) in enumerate(itertools.product(hosts, range(job.ranks))):
         settings = {"RANK": str(rank), "LABEL": host.label, "GLOO_SOCKET_IFNAME": host.interface}
+        settings |= {"LOCAL_RANK": str(local_rank)} if job.ranks > 1 else {}
         settings |= faults.sleeping(run.fault, host)
         settings |= nccl_settings(job.options, host.label, host.interface) if job.kind.launcher == "nccl" else {}
         variables = [f"{name}={value}" for name, value in (shared | settings).items()]
@@ -293,7 +296,8 @@ def _commands(
             "--out",
             host.results(run.folder_of(job)),
         ]
-        who = f"{host.label}-{job.name}" if job.name else host.label
+        names = (host.label, job.name, f"rank{local_rank + 1}" if local_rank else "")
+        who = "-".join(filter(None, names))
         lasting = job.kind.chief and not host.label.startswith("chief-")
         yield who, host, program, lasting
 
@@ -311,9 +315,10 @@ def _torchrun(run: Run, job: Job, hosts: Sequence[Host], host: Host, port: int) 
 def _arguments(job: Job) -> list[str]:
     options = [word for name, value in job.options.items() for word in ("--option", f"{name}={value}")]
     data = [] if job.data == DATA[0] else ["--data", job.data]
+    warm_up = ["--warm-up", str(job.warm_up)] if job.warm_up else []
     return [
         "-m", "programs", job.program, "--model", job.model, "--batch-size", str(job.batch_size),
-        "--steps", str(job.steps), "--pause-ms", f"{job.pause_ms:g}", "--compute", job.compute,
+        "--steps", str(job.steps), *warm_up, "--pause-ms", f"{job.pause_ms:g}", "--compute", job.compute,
         "--seed", str(job.seed), *data, *options, *(word for name in job.trace for word in ("--trace", name)),
     ]  # fmt: skip
 
@@ -360,7 +365,10 @@ def _mpirun(
     for host in hosts:
         variables = {**shared, "PYTHONPATH": host.folder, "LABEL": host.label, **faults.sleeping(run.fault, host)}
         exported = [word for name, value in variables.items() for word in ("-x", f"{name}={value}")]
-        words = ["-np", "1", "--host", f"{host.address}:1", *exported, _python(host, job, pythons), *arguments]
+        words = ["-np", str(job.ranks), "--host", f"{host.address}:{job.ranks}", *exported]
+        words += [_python(host, job, pythons), *arguments]
         programs += [*([":"] if programs else []), *words, "--out", host.results(run.folder_of(job))]
     root = [] if first.remote else ["--allow-run-as-root"]
+    if job.ranks > 1:  # they may be more than the cores
+        root += ["--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
     return [*temporary, "mpirun", *root, *options, *programs]

@@ -23,6 +23,7 @@ from ddnn_traces.testbed.programs.program_list import (
     PROFILES,
     PROGRAMS,
     Program,
+    Sizes,
     read_profile,
 )
 from ddnn_traces.text import counted, is_address, is_plain_name, nearest, shown
@@ -31,6 +32,7 @@ from ddnn_traces.text_files import read_toml
 #: Hosts of a run at most: each is a namespace, a link and two processes of this machine.
 MOST_HOSTS = 64
 _MOST_RUNS = 10_000
+_MOST_RANKS = 16  # a process each
 _MOST_DELAY_MS = 500  # that the probes wait for
 _LEAST_LOSS_PCT, _MOST_LOSS_PCT = 0.001, 99.9  # a switch that drops all is no link
 
@@ -147,13 +149,16 @@ class Fault:
 class Job:
     """A training program with its arguments.
 
-    name: empty, unless several train at the same time. profile: path of compute's, where it is not a shipped one.
+    ranks: processes on each worker host, a batch each. warm_up: steps before those of the logs. name: empty, unless
+    several train at the same time. profile: path of compute's, where it is not a shipped one.
     """
 
     program: str
     model: str = "mlp1"
     batch_size: int = 32
+    ranks: int = 1
     steps: int = 20
+    warm_up: int = 0
     optimizer: str = "sgd"
     pause_ms: float = 50.0
     compute: str = "real"
@@ -239,7 +244,8 @@ class Matrix:
 #: Ranges of numbers and the words that a text is one of, by key; keys of other texts are not in it.
 _ALLOWED: dict[str, Any] = {
     "optimizer": ("sgd",), "data": DATA,
-    "program": tuple(PROGRAMS), "batch_size": (1, 1 << 20), "steps": (1, 1 << 20), "pause_ms": (0, 1e6),
+    "program": tuple(PROGRAMS), "batch_size": (1, 1 << 20), "ranks": (1, _MOST_RANKS),
+    "warm_up": (0, 1 << 20), "steps": (1, 1 << 20), "pause_ms": (0, 1e6),
     "seed": (0, 1 << 31), "shuffle": (0, 1 << 31), "workers": (1, MOST_HOSTS),
     "servers": (0, MOST_HOSTS), "repeat": (1, 1000),
     "timeout_s": (1, 1e6), "time_limit_s": (1, 1e6), "rate_mbit": (0.1, 400_000),
@@ -361,7 +367,8 @@ def _run(where: str, cells: Mapping[str, Any], repetition: str) -> Run:
     values.setdefault("servers", max(0, *(job.kind.servers for job in jobs)))
     for job in jobs:
         try:
-            job.kind.check(values.get("workers", Run.workers), job.batch_size, job.options)
+            workers = values.get("workers", Run.workers) * job.ranks
+            job.kind.check(Sizes(workers, job.batch_size, job.ranks), job.options)
         except ValueError as error:
             raise UsageError(f"{where}: {job.program}: {error}") from error
         if values["servers"] < job.kind.servers:
@@ -433,8 +440,10 @@ def _fault(where: str, cells: Any) -> dict[str, Any]:
 def _check_kill(where: str, run: Run) -> None:
     assert run.kill is not None
     (job, *others) = run.jobs
-    if others or job.kind.by_mpirun:
-        raise UsageError(f"{where}: fault of several jobs, or of one that mpirun starts; give one other program")
+    if others or job.kind.by_mpirun or job.ranks > 1:
+        raise UsageError(
+            f"{where}: fault of several jobs or ranks, or of a job that mpirun starts; give one other program"
+        )
     if run.kill.kill not in run.labels:
         raise UsageError(f"{where}: fault kills {shown(run.kill.kill)}; {nearest(run.kill.kill, run.labels)}")
     if run.kill.step >= job.steps - 1:
@@ -510,6 +519,8 @@ def _job(where: str, cells: Mapping[str, Any], name: str) -> Job:
         raise UsageError(
             f"{where}: data = digits of {values['program']}; the PyTorch programs of whole models learn, remove it"
         )
+    if values.get("warm_up") and not PROGRAMS[values["program"]].warms_up:
+        raise UsageError(f"{where}: warm_up of {values['program']}; programs without servers warm up, remove it")
     _check_trace(where, values)
     return Job(**values, name=name)
 
@@ -551,6 +562,8 @@ def _check_trace(where: str, values: Mapping[str, Any]) -> None:
             raise UsageError(f"{where}: trace = {shown(word)}; {nearest(str(word), _TRACES)}")
         if PROGRAMS[values["program"]].launcher not in ("torch", "nccl"):
             raise UsageError(f"{where}: trace of {values['program']}; the programs of PyTorch record, remove it")
+    if values.get("trace") and values.get("ranks", 1) > 1:
+        raise UsageError(f"{where}: trace of several ranks a host; give ranks = 1, or remove it")
 
 
 def _table(where: str, kind: Any, cells: Any) -> Any:
@@ -625,7 +638,8 @@ def _name(run: Run, variant: str, repetition: str) -> str:
     scheme = [job.kind.framework, job.model, job.optimizer, str(job.batch_size), job.kind.backend, condition, topology]
     parts = [
         *(scheme if len(run.jobs) == 1 else ["jobs", *(job.program for job in run.jobs), condition]), f"n{run.workers}",
-        *conditions, run.link.congestion_control, f"s{run.servers}" if run.servers > 1 else "",
+        f"{job.ranks}ranks" if job.ranks > 1 else "", *conditions, run.link.congestion_control,
+        f"s{run.servers}" if run.servers > 1 else "",
         "" if job.compute == "real" else "sleep", "" if job.data == "synthetic" else job.data, job.kind.variant,
         "" if run.background is None else _beside(run.background),
         "elastic" if job.kind.elastic else "", "" if run.kill is None else _killed(run.kill),

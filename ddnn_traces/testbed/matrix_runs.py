@@ -165,8 +165,10 @@ def _clock(host: Host) -> dict[str, Any]:
 
 
 def _recorded(job: Job) -> dict[str, Any]:
-    """What PyTorch recorded, and real data, where there is any."""
-    return ({"trace": job.trace} if job.trace else {}) | ({"data": job.data} if job.data != DATA[0] else {})
+    """What PyTorch recorded, real data, steps that warm up and several ranks, where there are any."""
+    said = {"trace": job.trace, "warm_up": job.warm_up, "ranks": job.ranks if job.ranks > 1 else None}
+    said["data"] = job.data if job.data != DATA[0] else None
+    return {name: value for name, value in said.items() if value}
 
 
 def _captured(run: Run, running: Sequence[Capture]) -> dict[str, Any]:

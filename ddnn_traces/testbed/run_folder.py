@@ -91,14 +91,15 @@ def write_run_toml(
     if one_job:  # of several at once there is no model, batch or topology of the run
         fields |= {
             "model": job.model,
-            "batch_size": job.batch_size,
+            "batch_size": job.batch_size * job.ranks,  # of a host
+            "ranks_per_host": job.ranks if job.ranks > 1 else None,
             "topology": truth.get("topology"),
             "planned_steps": job.steps,
             **{key: truth.get(key) for key in ("model_params", "model_bytes", "epochs")},
         }
     if problems:
         fields["rejected"] = "; ".join(problems)
-    ring = truth.get("ring_order") or []
+    ring = list(dict.fromkeys(rank // job.ranks for rank in truth.get("ring_order") or []))  # of hosts
     entries = [
         {
             "ip": host.address,

@@ -469,6 +469,13 @@ def test_two_rings_of_three_hosts_are_told_from_direct_exchange_by_their_message
     assert orders[0] == [orders[1][0], orders[1][2], orders[1][1]]
 
 
+def test_a_ring_of_three_hosts_that_pauses_between_its_rounds_is_no_sharded_step() -> None:
+    """A hierarchical all-reduce, three ranks a host: four rounds in three phases of 1, 1 and 2 messages."""
+    table = pq.read_table(Path(__file__).parent / "ring_of_three_that_pauses.parquet")
+    [job] = tables.jobs_of("run", table).to_pylist()
+    assert [(one["kind"], one["tensor_bytes"]) for one in job["collectives"]] == [("all_reduce", 3_676_200)]
+
+
 def test_what_two_hosts_send_one_after_the_other_is_no_all_reduce() -> None:
     """Three asynchronous workers push 1.2 MB to a server over plain sockets, which answers with as much at once."""
     jobs = tables.jobs_of("run", pq.read_table(Path(__file__).parent / "asynchronous_server.parquet")).to_pylist()

@@ -86,6 +86,12 @@ def test_jobs_at_the_same_time_share_the_keys_of_the_run(tmp_path: Path) -> None
     assert run.jobs[1].options == {"order": "0,3,2,1"}
 
 
+def test_several_ranks_a_host_are_in_the_name(tmp_path: Path) -> None:
+    (run,) = read(tmp_path, '[[runs]]\nprogram = "hierarchical_ring"\nranks = 2\nwarm_up = 3').runs
+    assert run.name == "torchp2p-mlp1-sgd-32-gloo-normal-hierarchical_ring-n4-2ranks"
+    assert (run.labels[-1], run.jobs[0].ranks, run.jobs[0].warm_up) == ("worker-4", 2, 3)
+
+
 def test_a_profile_names_the_model(tmp_path: Path) -> None:
     runs = read(tmp_path, '[[runs]]\nprogram = "ddp"\ncompute = ["sleep:resnet50", "sleep:vgg19"]').runs
     assert [(run.jobs[0].model, run.name.split("-")[1]) for run in runs] == [("resnet50",) * 2, ("vgg19",) * 2]
@@ -207,7 +213,15 @@ WRONG = {
     "[[runs]]\nprogram = 'ddp'\nfault.kill = 'worker-9'": "fault kills 'worker-9'; did you mean worker-4",
     "[[runs]]\nprogram = 'ddp'\nfault.step = 19": "fault after step 19, and steps = 20; give an earlier step",
     "[[runs]]\nprogram = 'ddp'\nfault.what = 'rack'": "what = 'rack'; there are: process, host",
-    "[[runs]]\nprogram = 'mpi'\nfault = {}": "fault of several jobs, or of one that mpirun starts",
+    "[[runs]]\nprogram = 'mpi'\nfault = {}": "fault of several jobs or ranks, or of a job that mpirun starts",
+    "[[runs]]\nprogram = 'ddp'\nranks = 2\nfault = {}": "fault of several jobs or ranks",
+    "[[runs]]\nprogram = 'ddp'\nranks = 17": "ranks = 17; it is 1 to 16",
+    "[[runs]]\nprogram = 'ps'\nranks = 2": "ranks = 2; ddp, ring, star, hierarchical_ring and mpi",
+    "[[runs]]\nprogram = 'mpi'\nranks = 2\noptions.algorithm = 'binary'": "ranks = 2; ddp, ring, star",
+    "[[runs]]\nprogram = 'hierarchical_ring'": "give ranks = 2 or more, of which one speaks for its host",
+    "[[runs]]\nprogram = 'ring'\nranks = 2\noptions.order = '0,1'": "ranks of a host follow each other, remove it",
+    "[[runs]]\nprogram = 'ddp'\nranks = 2\ntrace = ['kineto']": "trace of several ranks a host; give ranks = 1",
+    "[[runs]]\nprogram = 'ps'\nwarm_up = 2": "warm_up of ps; programs without servers warm up, remove it",
     "[[runs]]\nprogram = 'ddp'\nfault.kind = 'slow'": "kind = 'slow'; did you mean slow_",
     "[[runs]]\nprogram = 'ddp'\nfault = { kind = 'loss', step = 3 }": "fault: unknown key 'step'; ",
     "[[runs]]\nprogram = 'ddp'\nfault = { kind = 'loss', host = 'worker-9' }": "host = 'worker-9'; did you mean w",

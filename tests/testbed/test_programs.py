@@ -32,18 +32,20 @@ STEPS, SIZE = 3, 940_584
 
 @dataclass(frozen=True)
 class Case:
-    """A program on four workers, and what its transfers add up to."""
+    """A program on four workers, and what its transfers add up to. ranks: of these on a host."""
 
     program: str
     options: dict[str, str] = field(default_factory=dict)
     servers: int = 0
     law: Collective | None = None
     arguments: tuple[str, ...] = ()
+    ranks: int = 1
 
     @property
     def name(self) -> str:
         servers = ["servers", str(self.servers)] if self.servers else []
-        return "-".join([self.program, *self.options.values(), *servers, *self.arguments[1::2]])
+        ranks = ["ranks", str(self.ranks)] if self.ranks > 1 else []
+        return "-".join([self.program, *self.options.values(), *servers, *ranks, *self.arguments[1::2]])
 
 
 EXCHANGES = [
@@ -59,6 +61,7 @@ EXCHANGES = [
 ]
 PATTERNS = [Case(name) for name in ("fsdp", "pipeline", "tensor_data", "moe", "two_rings")]
 OTHERS = [Case("ddp"), Case("ps_async", servers=2), Case("pair_averaging")]
+RANKS = [Case(name, arguments=("--warm-up", "2"), ranks=2) for name in ("ddp", "ring", "hierarchical_ring")]
 LEARNS = [Case("pair_averaging", arguments=("--data", "digits", "--model", "mlp0"))]
 SLEEPS = [Case("ddp", {"time_scale": "0.01"}, arguments=("--compute", "sleep:mobilenet_v2"))]
 
@@ -106,7 +109,7 @@ def run(case: Case, out: Path, forks: subprocess.Popen[str]) -> Path:
     """Run a case's processes to their end; fails where one of them does."""
     out.mkdir(exist_ok=True)  # of an earlier try that failed
     hosts = 4 + case.servers
-    labels = [f"worker-{rank + 1}" if rank < 4 else f"ps-{rank - 3}" for rank in range(hosts)]
+    labels = [f"worker-{rank // case.ranks + 1}" if rank < 4 else f"ps-{rank - 3}" for rank in range(hosts)]
     options = [word for name, value in case.options.items() for word in ("--option", f"{name}={value}")]
     words = [case.program, "--steps", str(STEPS), "--pause-ms", "0", "--out", str(out), *case.arguments, *options]
     assert forks.stdin is not None and forks.stdout is not None
@@ -115,7 +118,11 @@ def run(case: Case, out: Path, forks: subprocess.Popen[str]) -> Path:
             "WORLD_SIZE": str(hosts), "WORKERS": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
             "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1",
         }  # fmt: skip
-        environments = [{**shared, "RANK": str(rank), "LABEL": label} for rank, label in enumerate(labels)]
+        shared |= {"RANKS_PER_HOST": str(case.ranks)} if case.ranks > 1 else {}
+        environments = [
+            {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank % case.ranks), "LABEL": label}
+            for rank, label in enumerate(labels)
+        ]
         print(json.dumps([str(out), environments, words]), file=forks.stdin, flush=True)
         answer = forks.stdout.readline()
     assert answer, f"{PYTHON} ended: has it PyTorch? DDNN_TRACES_TORCH_PYTHON names a Python that does"
@@ -170,6 +177,21 @@ def test_replicas_stay_equal_and_learn_as_with_ddp(case: Case, ran: Callable[[Ca
     out = ran(case)
     assert len(set(json.loads((out / "weights.json").read_text()))) == 1
     assert losses(out) == pytest.approx(losses(ran(Case("ddp"))), rel=1e-3)
+
+
+@pytest.mark.testbed
+@pytest.mark.parametrize("case", RANKS, ids=named)
+def test_ranks_of_a_host_share_a_log_behind_steps_that_warm_up(case: Case, ran: Callable[[Case], Path]) -> None:
+    out = ran(case)
+    assert len(set(json.loads((out / "weights.json").read_text()))) == 1
+    logs = read_logs(out, messages := Messages())
+    assert messages.warnings == []
+    assert [(log.worker, len(log.steps)) for log in logs] == [("worker-1", STEPS), ("worker-2", STEPS)]
+    # two steps have trained before the first one that is logged
+    assert losses(out)[0] == pytest.approx(losses(ran(Case("ddp")))[2], rel=1e-3)
+    sent = sum(int(row["bytes"]) for row in events(out, "worker-1", 0) if row["kind"] in ("send", "allreduce"))
+    # a whole all-reduce; 2(R-1)/R of R ranks; to the other host 2(N-1)/N of N hosts, and what the other rank gets
+    assert sent == pytest.approx({"ddp": 1, "ring": 1.5, "hierarchical_ring": 1 + 1}[case.program] * SIZE, abs=100)
 
 
 @pytest.mark.testbed
@@ -234,6 +256,7 @@ def test_computation_in_place_of_which_it_sleeps(ran: Callable[[Case], Path]) ->
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["hierarchical_ring"], "hierarchical_ring: give ranks = 2 or more, of which one speaks for its host"),
         (["ring", "--option", "order=0,0"], "ring: order = '0,0'; give each of the ranks 0 to 0 once"),
         (["ddp", "--model", "gpt9"], "no model named gpt9: it is one of mlp0"),
         (["ddp", "--compute", "sleep:none"], "none: no CSV with layer"),

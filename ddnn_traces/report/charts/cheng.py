@@ -78,11 +78,12 @@ def samples_by_condition(frame: pl.DataFrame) -> alt.TopLevelMixin:
                                        ("did:N", "finished")),
                 )
             )  # fmt: skip
-        title = f"{counted(first['workers'], 'worker')}, {first['topology']}".replace("_", " ")
+        ranks = f" of {first['ranks_per_host']} ranks" if first["ranks_per_host"] else ""
+        title = f"{counted(first['workers'], 'worker')}{ranks}, {first['topology']}".replace("_", " ")
         return alt.layer(*layers, title=title).properties(width=250, height=220)
 
     rows_of_panels = []
-    for _, rows in shown.group_by("workers", "topology", maintain_order=True):
+    for _, rows in shown.group_by("workers", "ranks_per_host", "topology", maintain_order=True):
         panels = [panel(str(condition), part) for (condition,), part in rows.group_by("condition", maintain_order=True)]
         rows_of_panels.append(alt.hconcat(*panels, spacing=22))
     return alt.vconcat(*rows_of_panels, spacing=26)

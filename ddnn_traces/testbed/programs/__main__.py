@@ -1,8 +1,8 @@
 """A training program of a host: `python -m programs PROGRAM --model M --batch-size B --steps N --out FOLDER ...`.
 
-Ranks and addresses come from the environment (RANK, WORLD_SIZE, WORKERS, MASTER_ADDR, MASTER_PORT, LABEL, HOSTS), of
-MPI programs from mpirun. docs/testbed.md lists the programs. Exit code 0 only when all steps are done; 3 without the
-framework.
+Ranks and addresses come from the environment (RANK, WORLD_SIZE, WORKERS, RANKS_PER_HOST, LOCAL_RANK, MASTER_ADDR,
+MASTER_PORT, LABEL, HOSTS), of MPI programs from mpirun. Of several ranks on a host the first one writes the logs.
+docs/testbed.md lists the programs. Exit code 0 only when all steps are done; 3 without the framework.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from .program_list import DATA, PROGRAMS
+from .program_list import DATA, PROGRAMS, Sizes
 
 
 def main() -> None:
@@ -23,6 +23,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--warm-up", type=int, default=0)
     parser.add_argument("--pause-ms", type=float, default=50)
     parser.add_argument("--compute", default="real")
     parser.add_argument("--seed", type=int, default=1)
@@ -33,7 +34,9 @@ def main() -> None:
     options = dict(option.split("=", 1) for option in given.pop("option"))
     program = PROGRAMS[given["program"]]
     try:
-        program.check(int(os.environ.get("WORKERS", os.environ.get("WORLD_SIZE", "1"))), given["batch_size"], options)
+        workers = int(os.environ.get("WORKERS", os.environ.get("WORLD_SIZE", "1")))
+        ranks = int(os.environ.get("RANKS_PER_HOST", "1"))
+        program.check(Sizes(workers, given["batch_size"], ranks), options)
     except ValueError as error:
         sys.exit(f"{given['program']}: {error}")
     given["out"].mkdir(parents=True, exist_ok=True)
@@ -41,7 +44,7 @@ def main() -> None:
         if program.launcher == "tensorflow":
             from . import tensorflow_programs
 
-            del given["trace"], given["data"]
+            del given["trace"], given["data"], given["warm_up"]
             tensorflow_programs.run(**given, options=options)
         else:
             _torch(given, options)
@@ -69,7 +72,8 @@ def _torch(given: dict[str, object], options: dict[str, str]) -> None:
     if on_gpu:
         nccl.take_gpu()
     training.prepare_traces(arguments.trace)
-    recorder = Recorder(arguments.out, label, nccl.GpuClock() if on_gpu else HostClock())
+    local_rank = os.environ.get("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
+    recorder = Recorder(arguments.out, label, nccl.GpuClock() if on_gpu else HostClock(), writes=local_rank == "0")
     programs = gloo.COMMUNICATIONS | patterns.PATTERNS | nccl.ON_GPU
     training.run(arguments, programs[arguments.program](recorder, options), recorder)
 

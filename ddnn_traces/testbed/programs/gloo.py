@@ -204,7 +204,7 @@ class Ring(Communication):
 
     def around(self, gradient: torch.Tensor, order: list[int], ring: Any = None, name: str = "") -> None:
         """Sum a vector in place, in the order of the ring."""
-        workers, place = self.workers, order.index(self.rank)
+        workers, place = len(order), order.index(self.rank)
         following, before = order[(place + 1) % workers], order[place - 1]
         chunks = list(gradient.tensor_split(workers))
         for turn in range(workers - 1):
@@ -217,6 +217,27 @@ class Ring(Communication):
 
     def truth(self, size: int) -> dict[str, Any]:
         return {**super().truth(size), "ring_order": self.order}
+
+
+class HierarchicalRing(Ring):
+    """The ranks of a host send to its first one, the first ones sum along a ring, and each sends the sum to its host's
+    (as Horovod's hierarchical all-reduce between hosts, with one ring)."""
+
+    topology = "hierarchical_ring"
+
+    def exchange(self, gradient: torch.Tensor) -> None:
+        ranks = int(os.environ["RANKS_PER_HOST"])
+        first = self.rank - self.rank % ranks
+        if self.rank != first:
+            self.send(gradient, first)
+            self.receive(gradient, first)
+            return
+        others = range(first + 1, first + ranks)
+        for received in self.receive_all(others, gradient):
+            gradient += received
+        self.around(gradient, list(range(0, self.workers, ranks)))
+        gradient /= self.workers
+        self.send_all(gradient, others)
 
 
 class Tree(Communication):
@@ -503,7 +524,7 @@ class Horovod(_ByMpirun):
 
 
 COMMUNICATIONS: dict[str, Callable[[Recorder, Options], Communication]] = {
-    "ddp": Ddp, "elastic": Elastic, "ring": Ring, "tree": Tree, "star": Star, "binary_tree_star": BinaryTreeStar,
-    "clique": Clique, "halving_doubling": HalvingDoubling, "ps": ParameterServer, "ps_async": AsyncParameterServer,
-    "pair_averaging": PairAveraging, "mpi": Mpi, "horovod": Horovod,
+    "ddp": Ddp, "elastic": Elastic, "ring": Ring, "hierarchical_ring": HierarchicalRing, "tree": Tree, "star": Star,
+    "binary_tree_star": BinaryTreeStar, "clique": Clique, "halving_doubling": HalvingDoubling, "ps": ParameterServer,
+    "ps_async": AsyncParameterServer, "pair_averaging": PairAveraging, "mpi": Mpi, "horovod": Horovod,
 }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,10 +38,11 @@ class Recorder:
 
     The files are train_history-LABEL.log, phases-LABEL.csv and events-LABEL.csv in `out`; where there are no steps, as
     at a server that answers each worker by itself, there are none. Times are unix seconds of this host's clock.
+    writes: False for a rank that is not the first one of its host, whose steps and events are in no file.
     """
 
-    def __init__(self, out: Path, label: str, clock: HostClock | None = None) -> None:
-        self._out, self.label = out, label
+    def __init__(self, out: Path, label: str, clock: HostClock | None = None, writes: bool = True) -> None:
+        self._out, self.label, self._writes = out, label, writes
         self._clock = clock or HostClock()
         self._step = self.done - 1
         self._begin = 0.0
@@ -54,7 +56,7 @@ class Recorder:
     def done(self) -> int:
         """Steps that the files have, of this process and those before it."""
         path = self._out / f"phases-{self.label}.csv"
-        return path.read_text().count("\n") - 1 if path.is_file() else 0
+        return path.read_text().count("\n") - 1 if self._writes and path.is_file() else 0
 
     def begin_step(self) -> None:
         """The next step begins."""
@@ -96,7 +98,8 @@ class Recorder:
             f"events-{self.label}.csv": "step,kind,name,t_begin,t_end,bytes",
         }
         for name, header in headers.items():
-            file = (self._out / name).open("a", buffering=1)  # a line at a time
+            path = self._out / name if self._writes else Path(os.devnull)
+            file = path.open("a", buffering=1)  # a line at a time
             if not file.tell():
                 file.write(f"{header}\n")
             self._files.append(file)
@@ -109,6 +112,10 @@ class Recorder:
     def add(self, kind: str, begin: Any, end: Any, size: int, name: str = "") -> None:
         """An event of this step: kind, marks of its start and end, bytes that it worked on."""
         self._events.append((kind, name, begin, end, size))
+
+    def forget(self) -> None:
+        """Events since the last step are of none: of a step that warms up."""
+        self._events = []
 
     @contextlib.contextmanager
     def timed(self, kind: str, size: int, name: str = "") -> Iterator[None]:

@@ -87,10 +87,11 @@ def nccl_settings(options: Mapping[str, str], host: str, interface: str) -> dict
 
 @dataclass(frozen=True)
 class Sizes:
-    """What options are compared with."""
+    """What options are compared with. workers: all ranks; ranks: those of a host."""
 
     workers: int
     batch_size: int
+    ranks: int = 1
 
 
 #: What is wrong with the text of an option; empty: nothing.
@@ -98,6 +99,8 @@ Rule = Callable[[str, Sizes], str]
 
 
 def _ranks(text: str, sizes: Sizes) -> str:
+    if sizes.ranks > 1:
+        return "ranks of a host follow each other, remove it"
     ranks = [str(rank) for rank in range(sizes.workers)]
     return "" if sorted(text.split(",")) == sorted(ranks) else f"give each of the ranks 0 to {ranks[-1]} once"
 
@@ -133,6 +136,10 @@ def _power_of_two(sizes: Sizes) -> str:
     return f"workers = {sizes.workers}; give a power of two" if sizes.workers & (sizes.workers - 1) else ""
 
 
+def _several_ranks(sizes: Sizes) -> str:
+    return "" if sizes.ranks > 1 else "give ranks = 2 or more, of which one speaks for its host"
+
+
 def _equal_experts(sizes: Sizes) -> str:
     workers, batch = sizes.workers, sizes.batch_size
     return f"batch_size = {batch} on {workers} experts; give a multiple of {workers}" if batch % workers else ""
@@ -162,10 +169,11 @@ class Program:
     variant: str = ""
     fits: Callable[[Sizes], str] = lambda _: ""
 
-    def check(self, workers: int, batch_size: int, options: Mapping[str, str]) -> None:
+    def check(self, sizes: Sizes, options: Mapping[str, str]) -> None:
         """Raise ValueError where the workers, the batch size or an option do not fit the program."""
-        sizes = Sizes(workers, batch_size)
         problem = self.fits(sizes)
+        if sizes.ranks > 1 and not self.takes_ranks(options):
+            problem = f"ranks = {sizes.ranks}; ddp, ring, star, hierarchical_ring and mpi (ring, linear) have several"
         for name, text in {**self.options, **options}.items():
             rule = OPTIONS[name]
             said = rule(text, sizes) if callable(rule) and text else ""
@@ -201,6 +209,17 @@ class Program:
         """Whether mpirun starts it, with an all-reduce that the option algorithm chooses."""
         return self.launcher in ("mpi", "horovod")
 
+    def takes_ranks(self, options: Mapping[str, str]) -> bool:
+        """Whether a host can have several ranks: where a law says what these send from host to host."""
+        topology = self.topology_with(options)
+        is_one = self.launcher in ("torch", "mpi") and not self.elastic and not options.get("checkpoint")
+        return is_one and topology in ("ring", "star", "hierarchical_ring")
+
+    @property
+    def warms_up(self) -> bool:
+        """Whether it can do steps that no log has: a program of PyTorch or MPI without servers."""
+        return self.launcher != "tensorflow" and self.servers < 0
+
     @property
     def learns(self) -> bool:
         """Whether it can train on real data: its workers are of PyTorch, and have whole models that take pictures."""
@@ -233,6 +252,7 @@ PROGRAMS = {
     "ddp": Program("torch", "gloo", "ring"),
     "elastic": Program("torch", "gloo", "ring", elastic=True, options={"least": ""}),
     "ring": _torch("ring", options={"order": ""}),
+    "hierarchical_ring": _torch("hierarchical_ring", fits=_several_ranks),
     "tree": _torch("tree", options={"shape": "binomial"}),
     "binary_tree_star": _torch("binary_tree_star", options={"group": "2"}),
     "star": _torch("star"),

@@ -35,6 +35,7 @@ class Arguments:
     model: str
     batch_size: int
     steps: int
+    warm_up: int
     out: Path
     pause_ms: float
     compute: str
@@ -159,21 +160,29 @@ def train(
     arguments: Arguments, communication: Communication, recorder: Recorder, model: nn.Module, wrapped: nn.Module,
     checkpoints: Checkpoints, first: int,
 ) -> None:  # fmt: skip
-    """Train the steps from the first one on."""
+    """Train the steps from the first one on, after those that warm up: they are in no log."""
     optimizer = torch.optim.SGD(wrapped.parameters(), lr=_LEARNING_RATE)
     source = Digits if arguments.data == "digits" else Batches
     batches = source(arguments.batch_size, arguments.seed, communication.data_rank())
+
+    def train_step() -> tuple[float, float]:
+        time.sleep(arguments.pause_ms / 1e3)  # in place of heavier computation
+        inputs, labels = batches.draw()
+        optimizer.zero_grad(set_to_none=False)
+        said = communication.forward_backward(wrapped, inputs, labels)
+        communication.after_backward(wrapped)
+        optimizer.step()
+        communication.after_step(wrapped)
+        return said
+
+    for _ in range(0 if first or recorder.done else arguments.warm_up):
+        train_step()
+        recorder.forget()
     with _traced(arguments.trace, arguments.out, recorder.label) as trace_step:
         for step in range(first, arguments.steps):
             recorder.begin_step()
-            time.sleep(arguments.pause_ms / 1e3)  # in place of heavier computation
             slowness.sleep(step)
-            inputs, labels = batches.draw()
-            optimizer.zero_grad(set_to_none=False)
-            loss, accuracy = communication.forward_backward(wrapped, inputs, labels)
-            communication.after_backward(wrapped)
-            optimizer.step()
-            communication.after_step(wrapped)
+            loss, accuracy = train_step()
             recorder.end_step(loss, accuracy, batches.held_out_accuracy(model))
             checkpoints.save(model, step + 1, communication.rank, recorder)
             trace_step()
