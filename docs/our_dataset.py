@@ -16,6 +16,7 @@ import tempfile
 import tomllib
 from pathlib import Path
 
+import findings_zerwas
 import our_findings
 import polars as pl
 from scipy.stats.contingency import association
@@ -125,7 +126,7 @@ def drawn() -> dict[Path, str]:
     with ddnn_traces.open(RELEASE, runs=blocks["faults"]) as dataset:
         parts["faults"] = table(dataset.query("fault_recovery"))
     with ddnn_traces.open(RELEASE, runs=blocks["learning"]) as dataset:
-        parts["accuracies"] = table(our_findings.learning(dataset))
+        parts["accuracies"] = table(findings_zerwas.learning(dataset))
     regression = for_regression(blocks["frameworks"])
     with ddnn_traces.open(RELEASE, runs=regression) as dataset:
         fitted = ddnn_traces.regress(dataset, preset="paper")

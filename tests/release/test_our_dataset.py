@@ -34,6 +34,12 @@ def findings() -> Any:
 
 
 @pytest.fixture(scope="module")
+def rules() -> Any:
+    """docs/findings_rules.py."""
+    return script("docs/findings_rules.py")
+
+
+@pytest.fixture(scope="module")
 def runs() -> pl.DataFrame:
     return pl.read_parquet(RELEASE / "runs" / "*.parquet")
 
@@ -145,23 +151,21 @@ def test_each_claim_is_of_a_finding_and_a_quarter_of_them_hold(findings: Any) ->
     ],
 )
 def test_a_verdict_is_equivalence(
-    findings: Any, low: float | None, high: float | None, values: int, verdict: bool | None, needed: str
+    rules: Any, low: float | None, high: float | None, values: int, verdict: bool | None, needed: str
 ) -> None:
     """With 5.7, whose range is 5.415 to 5.985."""
     mean = 5.7 if low is None or high is None else (low + high) / 2
-    found = findings.Interval(mean, low, high, values, "runs")
-    assert findings.judged("text", (found, findings.about(5.7))) == findings.Found("text", verdict, needed)
+    found = rules.Interval(mean, low, high, values, "runs")
+    assert rules.judged("text", (found, rules.about(5.7))) == rules.Found("text", verdict, needed)
 
 
-def test_one_difference_decides_and_one_doubt_remains(findings: Any) -> None:
-    same, other, open_one = (findings.Interval(mean, mean - 0.01, mean + 0.01, 5) for mean in (1, 2, 1.045))
-    wanted = findings.about(1)
-    assert findings.judged("", (same, wanted), (open_one, wanted), (other, wanted)).agrees is False
-    assert findings.judged("", (same, wanted), (open_one, wanted)).agrees is None
-    assert findings.judged("", (same, wanted)).agrees is True
+def test_one_difference_decides_and_one_doubt_remains(rules: Any) -> None:
+    same, other, open_one = (rules.Interval(mean, mean - 0.01, mean + 0.01, 5) for mean in (1, 2, 1.045))
+    wanted = rules.about(1)
+    assert rules.judged("", (same, wanted), (open_one, wanted), (other, wanted)).agrees is False
+    assert rules.judged("", (same, wanted), (open_one, wanted)).agrees is None
+    assert rules.judged("", (same, wanted)).agrees is True
 
 
-def test_a_mean_at_the_end_of_the_range_is_never_told(findings: Any) -> None:
-    assert (
-        findings.Interval(1.05, 1, 1.1, 3).needed(1, 1.05) == "No number of models would tell, with this mean: n = 3."
-    )
+def test_a_mean_at_the_end_of_the_range_is_never_told(rules: Any) -> None:
+    assert rules.Interval(1.05, 1, 1.1, 3).needed(1, 1.05) == "No number of models would tell, with this mean: n = 3."
