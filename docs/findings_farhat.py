@@ -78,8 +78,10 @@ def during(blocks: Blocks) -> Found:
         [share * (OUR_BATCHES + OUR_WARM_UPS) / OUR_BATCHES for share in _of_models(shares)["share_of_wire_bytes"]]
     )
     low, high = (share * (FARHATS_BATCHES + FARHATS_WARM_UPS) / FARHATS_BATCHES for share in FARHATS_SHARES)
+    raw = shares["share_of_wire_bytes"]
     text = (
-        f"{ours} of the bytes without the warm-up, {ours.values} models; the paper's without it {low:.1%} to {high:.1%}"
+        f"{raw.min():.1%} to {raw.max():.1%}; over the part of the batches that does not warm up {ours}, {ours.values} "
+        f"models, and of the paper's {low:.3f} to {high:.3f}"
     )
     return judged(text, (ours, (low - 0.01, high + 0.01)))
 

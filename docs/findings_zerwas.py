@@ -44,8 +44,8 @@ def model_and_volume(blocks: Blocks) -> Found:
 @finding(
     "zerwas VI",
     "Equation (1) has R² 0.98, and 1 MB more of model is 5.7 MB more a step.",
-    "Rings, trees, stars, binary tree stars, halving-doubling and pair averaging. Without pair averaging the slope is "
-    "that of the all-reduce: 6 MB for four workers, and headers.",
+    "Rings, trees, stars, binary tree stars, halving-doubling and pair averaging, as in the paper. Without pair "
+    "averaging the slope is that of the all-reduce: 6 MB of payload for four workers, and headers.",
 )
 def slope(blocks: Blocks) -> Found:
     fit = _equation_1(blocks["regression"])
@@ -53,7 +53,7 @@ def slope(blocks: Blocks) -> Found:
     without = _coefficient(_equation_1(blocks["synchronous"]), "model_bytes")
     text = f"R² {fit.r_squared:.3f}, slope {found} of {fit.runs} runs in {found.values} cells"
     text += f"; without pair averaging {without} of {without.values}"
-    return judged(text, (found, about(5.7)), (without, about(5.7)))
+    return judged(text, (found, about(5.7)))
 
 
 @finding(
@@ -173,12 +173,22 @@ def same_flows(blocks: Blocks) -> Found:
 @finding(
     "zerwas V.B",
     "Four large flows carry 99% in a ring, six in binary tree stars and trees.",
-    "In six steps the first broadcast of the weights by DistributedDataParallel, three flows, is more than 1%.",
+    "By payload in steps: before them the weights are broadcast, which is more than 1% of runs of six steps.",
 )
 def large_flows(blocks: Blocks) -> Found:
     wanted = {"ring": 4, "tree": 6, "binary_tree_star": 6}
-    frame = _flows(blocks).filter(pl.col("topology").is_in(list(wanted)))
-    counts = frame.group_by("setting", "topology").agg(pl.col("large_data_flows").unique().sort()).sort("setting")
+    in_steps = blocks["frameworks"].sql("""
+        WITH sent AS (
+            SELECT run_id, flow_id, sum(payload_bytes) AS own FROM step_flows WHERE position = 'during' GROUP BY ALL
+        ), ranked AS (
+            SELECT run_id, own, sum(own) OVER (PARTITION BY run_id ORDER BY own DESC, flow_id) - own AS larger,
+                   sum(own) OVER (PARTITION BY run_id) AS whole
+            FROM sent
+        )
+        SELECT run_id, count(*) AS large FROM ranked WHERE larger < 0.99 * whole GROUP BY run_id
+    """)
+    frame = _flows(blocks).filter(pl.col("topology").is_in(list(wanted))).join(in_steps, on="run_id")
+    counts = frame.group_by("setting", "topology").agg(pl.col("large").unique().sort()).sort("setting")
     text = "; ".join(f"{setting} {', '.join(map(str, flows))}" for setting, _, flows in counts.rows())
     return Found(text, all(flows == [wanted[topology]] for _, topology, flows in counts.rows()))
 
@@ -308,10 +318,11 @@ def learning(dataset: Dataset) -> pl.DataFrame:
 @finding(
     "zerwas V.D",
     "Accuracy rises with the transmitted volume, with diminishing gains.",
-    "On scikit-learn's digits, which are held out; a ratio a setting of part F whose runs all reach 0.9.",
+    "On scikit-learn's digits, which are held out; a ratio a setting of part F whose workers wait for each other and "
+    "whose runs all reach 0.9. Other workers have sent much before the first one's first step.",
 )
 def accuracy(blocks: Blocks) -> Found:
-    frame = learning(blocks["learning"]).drop_nulls("MB to 0.9")
+    frame = learning(blocks["learning"]).drop_nulls("MB to 0.9").filter(~pl.col("asynchronous"))
     first, second = (
         (pl.col(f"MB to {high:g}") - pl.col(f"MB to {low:g}")) / (high - low) for low, high in pairwise(MARKS)
     )
@@ -327,8 +338,10 @@ def accuracy(blocks: Blocks) -> Found:
 )
 def accuracy_saving(blocks: Blocks) -> Found:
     frame = to_accuracy(blocks["learning"]).filter(pl.col("mark") == 0.8, pl.col("batch_size") == 32)
-    sides = [frame.filter(side).drop_nulls("wire_bytes")["wire_bytes"].to_list() for side in (GOSSIP, RING)]
+    runs = [frame.filter(side) for side in (GOSSIP, RING)]
+    sides = [part.drop_nulls("wire_bytes")["wire_bytes"].to_list() for part in runs]
     if not all(sides):
         return Found("not both reach 0.8", None)
     found = ratio_of(*sides)
-    return judged(f"{found} of its volume until 0.8, {found.values} runs each", (found, about(0.7)))
+    reached = " and ".join(f"{len(side)} of {part.height} runs" for side, part in zip(sides, runs, strict=True))
+    return judged(f"{found} of its volume until 0.8, which {reached} reach", (found, about(0.7)))

@@ -20,8 +20,8 @@
 -- Patarasuk and Yuan 2009), tree and star (S to and from each other host), halving and doubling (Rabenseifner 2004), rings
 -- of rings. It is 2w for w workers with parameter servers of their own (chang 2018: 2mw), c*log2(c) + 2(N-c) for recursive
 -- doubling on a hypercube of c, N(N-1) where all send all to all, N for pair averaging.
--- A ring of all NL ranks that goes through one host after the other crosses from host to host N times, with 2(NL-1)/(NL)*S
--- each: 2(N-1/L). Where one rank of a host speaks for all (hierarchical all-reduce), the law is that of one rank a host.
+-- A ring of all NL ranks that goes through one host after the other crosses from host to host N times. Each crossing has
+-- 2(NL-1)/(NL)*S, all together 2(N-1/L)*S. Where one rank of a host speaks for all (hierarchical all-reduce), the law is that of one rank a host.
 WITH topologies(topology, words, is_rooted, most_edges) AS (
     VALUES ('ring', 'ring[0-9]*', false, NULL),
            ('tree', 'tree', true, NULL),

@@ -12,7 +12,7 @@
 -- column: batch_size
 -- column: topology from runs
 -- column: workers from runs
--- column: ranks_per_host
+-- column: ranks_per_host ranks; declared ranks of each worker host, else 1
 -- column: delay_ms
 -- column: loss_pct
 -- column: bandwidth_mbit
@@ -74,7 +74,7 @@ WITH thresholds AS (
 ), described AS (
     SELECT run_id, model_bytes, model_size_mb, model_size_mb * 1e6 AS nominal_bytes,
            framework || coalesce('-' || backend, '') AS framework_backend,
-           batch_size, topology, workers, ranks_per_host, delay_ms, loss_pct, bandwidth_mbit, model, optimizer, offload, source,
+           batch_size, topology, workers, coalesce(ranks_per_host, 1) AS ranks_per_host, delay_ms, loss_pct, bandwidth_mbit, model, optimizer, offload, source,
            congestion_control, epochs, nullif(regexp_replace(variant, '(^|[-_])(r|run|rep|repeat|seed)?[-_]?[0-9]+$', ''), '') AS variant,
            planned_steps, steps, steps >= planned_steps AS finished, coalesce(fault, fault_kind, 'none') AS fault,
            CASE WHEN unknown IS NULL THEN law_factor END AS law_factor, unknown,

@@ -58,7 +58,7 @@ def steps(
         *_ingested(synthetic, "Synthetic captures"),
         facts.Step(
             "anonymise",
-            "Values that identify hosts, users, places or times were removed or mapped.",
+            "Values that identify hosts, users, places or times were kept, mapped or removed, as the parameters say.",
             facts.SOFTWARE,
             {name: getattr(anonymisation, name) for name in ("addresses", "ports", "times")}
             | ({"withheld": list(anonymisation.withheld)} if anonymisation.withheld else {}),

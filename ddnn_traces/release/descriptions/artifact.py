@@ -79,8 +79,8 @@ def _functional(release: facts.Release) -> list[str]:
     install, with_verify = f"pip install ddnn-traces=={version}", f"pip install 'ddnn-traces[publish]=={version}'"
     unchanged = f"sha256sum --check {layout.CHECKSUMS}"
     return [
-        f"Clean install: Python {PYTHON} or later, {code(install)}; nothing else is "
-        "needed, no GPU and no root.",
+        f"Clean install: Python {PYTHON} or later, {code(install)}, from a package index or a "
+        "wheel; nothing else is needed, no GPU and no root.",
         f"Unchanged: {code(unchanged)}; complete and consistent: "
         f"{code('ddnn-traces verify RELEASE')} (after {code(with_verify)}).",
         f"Disk: {size:,} bytes of data files, {counted(len(release.files), 'file')}. Descriptions come on top.",

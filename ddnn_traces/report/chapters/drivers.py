@@ -33,14 +33,8 @@ _HOW_TO_FIT = (
 _NO_ACCURACY = "No run's log has an accuracy: log lines of Type,ID,Timestamp,Loss,Accuracy give one for each step."
 _CONDITIONS = {"delay_ms": "delay (ms)", "bandwidth_mbit": "rate (Mbit/s)", "loss_pct": "loss (%)"}
 _OF_TRAINING = [
-    "framework_backend",
-    "topology",
-    "model",
-    "batch_size",
-    "workers",
-    "ranks_per_host",
-    "congestion_control",
-]
+    "framework_backend", "topology", "model", "batch_size", "workers", "ranks_per_host", "congestion_control",
+]  # fmt: skip
 _NO_SWEEP = (
     "No two runs of one training differ in one condition of their links alone: declare delay_ms, bandwidth_mbit and "
     "loss_pct in run.toml, or make a sweep (docs/testbed.md)."

@@ -78,7 +78,7 @@ def samples_by_condition(frame: pl.DataFrame) -> alt.TopLevelMixin:
                                        ("did:N", "finished")),
                 )
             )  # fmt: skip
-        ranks = f" of {first['ranks_per_host']} ranks" if first["ranks_per_host"] else ""
+        ranks = f" of {first['ranks_per_host']} ranks" if first["ranks_per_host"] > 1 else ""
         title = f"{counted(first['workers'], 'worker')}{ranks}, {first['topology']}".replace("_", " ")
         return alt.layer(*layers, title=title).properties(width=250, height=220)
 
