@@ -65,7 +65,7 @@ def test_steps_of_the_published_runs() -> None:
     """By the declared topology, which the query does not read: pair averaging has no steps, most others have."""
     with ddnn_traces.open(schema.shipped_folder("data/dataset")) as dataset:
         scores = dataset.query("step_inference_score").join(
-            dataset.sql("SELECT run_id, topology FROM runs"), on="run_id"
+            dataset.sql("SELECT run_id, topology, (ranks_per_host > 1)::INTEGER AS warm_up FROM runs"), on="run_id"
         )
         inferred = dataset.query("inferred_steps").group_by("run_id").agg(pl.col("is_synchronous", "evidence").first())
     asynchronous = scores.filter(topology="pair_averaging").join(inferred, on="run_id")
@@ -85,7 +85,8 @@ def test_steps_of_the_published_runs() -> None:
     by_tensorflow = pl.col("run_id").str.starts_with("tf-")
     for runs, share, least in ((~by_tensorflow, 0.975, 2700), (by_tensorflow, 0.59, 850)):
         part = compared.filter(runs)
-        assert part["matched"].sum() >= share * part["inferred"].sum() >= share * least
+        logged = part["inferred"].sum() - part["warm_up"].sum()  # runs of several ranks have one step before their log
+        assert part["matched"].sum() >= share * logged >= share * least
 
 
 # --- made traffic
