@@ -162,12 +162,20 @@ def shown(word: str) -> str:
 
 
 def stated_numbers(dataset: Dataset) -> dict[str, frozenset[float]]:
-    """The numbers of each run's stated fields."""
+    """The numbers of each run's stated fields, and the batch of a rank, which names of runs have."""
     columns = [
         c.name for c in schema.table("runs").columns if c.type in ("int64", "float64") and c.name not in _DERIVED
     ]
     rows = dataset.sql_arrow(f"SELECT run_id, {', '.join(columns)} FROM runs").to_pylist()
-    return {row["run_id"]: frozenset(row[name] for name in columns if row[name] is not None) for row in rows}
+    return {
+        row["run_id"]: frozenset(
+            [
+                *(row[name] for name in columns if row[name] is not None),
+                (row["batch_size"] or 0) / (row["ranks_per_host"] or 1),
+            ]
+        )
+        for row in rows
+    }
 
 
 def free_texts(dataset: Dataset) -> list[tuple[str, str, str]]:
