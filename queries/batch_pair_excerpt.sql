@@ -27,7 +27,7 @@ WITH settings AS (
     SELECT run_id, batch_size,
            -- a struct, in which null equals null
            {'framework': framework, 'backend': backend, 'model': model, 'optimizer': optimizer, 'topology': topology,
-            'workers': workers, 'ranks': ranks_per_host, 'delay': delay_ms, 'loss': loss_pct, 'bandwidth': bandwidth_mbit,
+            'workers': workers, 'ranks': coalesce(ranks_per_host, 1), 'delay': delay_ms, 'loss': loss_pct, 'bandwidth': bandwidth_mbit,
             'congestion_control': congestion_control, 'variant': variant} AS setting
     FROM runs
     WHERE batch_size IS NOT NULL AND run_id IN (SELECT run_id FROM flows)

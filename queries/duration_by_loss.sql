@@ -58,7 +58,7 @@ WITH logs AS (
     SELECT runs.*, offload, timed.* EXCLUDE (run_id),
            -- a struct, in which null equals null
            {'framework': framework, 'backend': backend, 'model': model, 'optimizer': optimizer, 'batch': batch_size,
-            'topology': topology, 'workers': workers, 'ranks': ranks_per_host, 'delay': coalesce(delay_ms, 0), 'bandwidth': bandwidth_mbit,
+            'topology': topology, 'workers': workers, 'ranks': coalesce(ranks_per_host, 1), 'delay': coalesce(delay_ms, 0), 'bandwidth': bandwidth_mbit,
             'congestion_control': congestion_control, 'offload': offload, 'source': duration_source} AS setting
     FROM runs
     JOIN segmentation_offload USING (run_id)

@@ -118,8 +118,8 @@ WITH thresholds AS (
     CROSS JOIN range(-1, 2) AS sides(side)
     WHERE lag_bytes <= (1 + part_deviation) * longest_lag_share * excerpt_bytes  -- no bin of a lag that may recur loses a pair
 ), alike AS (
-    SELECT * EXCLUDE (mix, middle)
-    FROM (SELECT *, median(mix) OVER (PARTITION BY unit, bin) AS middle FROM lags)
+    SELECT l.* EXCLUDE middle
+    FROM (SELECT *, median(mix) OVER (PARTITION BY unit, bin) AS middle FROM lags) AS l
     CROSS JOIN thresholds
     WHERE abs(mix - middle) <= mix_deviation
 ), forwards AS (  -- a pause matches one other, even where several are near

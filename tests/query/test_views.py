@@ -145,8 +145,8 @@ LISTS = (
     r"SELECT view_name, comment, regexp_replace(sql, 'EXCLUDE \([^)]*\)|__duckdb_source\w*', '', 'g')"
     " FROM duckdb_views() WHERE NOT internal ORDER BY ALL",
     "SELECT table_name, column_name, data_type, comment FROM duckdb_columns() WHERE NOT internal ORDER BY ALL",
-    r"SELECT function_name, parameters, regexp_replace(macro_definition, 'EXCLUDE \([^)]*\)', '', 'g'), comment"
-    " FROM duckdb_functions() WHERE NOT internal ORDER BY ALL",
+    "SELECT function_name, parameters, macro_definition, comment FROM duckdb_functions() WHERE NOT internal "
+    "ORDER BY ALL",
     "SELECT database_name FROM duckdb_databases() WHERE NOT internal",
 )
 
