@@ -41,6 +41,7 @@ from ddnn_traces.report.section import (
     numbers,
     texts,
 )
+from ddnn_traces.store import schema
 from ddnn_traces.text import for_xml
 
 LOADING = {"src", "href", "srcset", "data", "action", "poster", "background", "xlink:href"}
@@ -369,11 +370,14 @@ def queries_of_figures(written: Path) -> dict[str, str]:
 
 def by_measures(dataset: Dataset, written: Path) -> tuple[set[str], set[str]]:
     """Figures of a full report whose query has here a row with all measures, not all 0, so that they must be drawn; and
-    those whose query has no measure at all, so that they cannot be. A column with a unit is a measure."""
+    those whose query has no measure at all, so that they cannot be. A column with a unit is a measure, unless it is of
+    the table runs."""
     whole, empty = set(), set()
+    declared = {column.name for column in schema.table("runs").columns}
     with Results(dataset) as results:
         for figure, name in queries_of_figures(written).items():
-            measures = [column.name for column in catalogue.find(name).columns if column.unit]
+            columns = catalogue.find(name).columns
+            measures = [column.name for column in columns if column.unit and column.name not in declared]
             rows = results.rows(Source(name)).select(measures)
             if any(any(row) for row in rows.drop_nulls().iter_rows()):
                 whole.add(figure)
