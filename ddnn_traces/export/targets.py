@@ -146,6 +146,15 @@ _ALL: tuple[Target, ...] = (
         out="a file, by default DATASET/traces.duckdb",
     ),
     Target(
+        "frozen-duckdb",
+        "frozen_database",
+        about="the rows themselves and all queries in one file, for ATTACH from any folder or URL",
+        out="a file",
+        example="a file: --out frozen.duckdb",
+        options=("run",),
+        next_step="ATTACH it (READ_ONLY) in DuckDB, and USE it for queries with parameters",
+    ),
+    Target(
         "perfetto",
         "perfetto",
         about="a timeline of one run, for ui.perfetto.dev",

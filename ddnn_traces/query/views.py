@@ -133,7 +133,7 @@ class Views:
         self._add(set(catalogue.catalogue()))
         self._withdraw_streams()  # the comments are of the views
         comments = map(_query_comments, () if self._are_copies else catalogue.catalogue().values())
-        self._connection.execute(";".join([*_table_comments(), *chain.from_iterable(comments)]))
+        self._connection.execute(";".join([*table_comments(), *chain.from_iterable(comments)]))
         self._has_comments = True
         return True
 
@@ -315,7 +315,7 @@ def _define(connection: duckdb.DuckDBPyConnection, here: Place, path_sql: Callab
     _make_queries(connection, catalogue.catalogue().values(), _query_comments)
     for table in schema.tables():
         connection.execute(_table_view(table, here, path_sql=path_sql))
-    connection.execute(";".join(_table_comments()))
+    connection.execute(";".join(table_comments()))
 
 
 def _folder_is(folder: Path) -> str:
@@ -505,10 +505,11 @@ def _query(query: catalogue.Query) -> str:
     return f"CREATE MACRO {query.name}({signature}) AS TABLE {body}"
 
 
-def _table_comments() -> list[str]:
+def table_comments(kind: str = "VIEW") -> list[str]:
+    """SQL of the comments on all tables and their columns. kind: what each is in the database, VIEW or TABLE."""
     comments = []
     for table in schema.tables():
-        comments.append(f"COMMENT ON VIEW {table.name} IS {sql_literal(table.row)}")
+        comments.append(f"COMMENT ON {kind} {table.name} IS {sql_literal(table.row)}")
         for column in table.columns:
             unit = f" [{column.unit}]" if column.unit else ""
             comments.append(f"COMMENT ON COLUMN {table.name}.{column.name} IS {sql_literal(column.meaning + unit)}")

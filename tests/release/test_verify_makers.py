@@ -199,7 +199,7 @@ def another_query(patch: Patch) -> None:
 
 
 def other_comments(patch: Patch) -> None:
-    _after(patch, views, "_table_comments", lambda comments: comments[:-1])
+    _after(patch, views, "table_comments", lambda comments: comments[:-1])
 
 
 def lost_manifest(patch: Patch) -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ddnn_traces.query import views
 from ddnn_traces.release import facts
 from ddnn_traces.release.anonymise import method_text
 from ddnn_traces.release.descriptions import croissant, terms
@@ -121,6 +122,8 @@ def _body(release: facts.Release) -> str:
         "## Load\n",
         "In the folder of the release:\n",
         *(block("python", example) for example in examples(release)),
+        _DATABASE,
+        *_held_out(release),
         "## Runs\n",
         _runs(release),
         "## Cite\n",
@@ -186,6 +189,19 @@ def _runs(release: facts.Release) -> str:
     return f"{units}\n{table(('run', *map(_heading, _RUN_COLUMNS)), rows)}{others}"
 
 
+def _held_out(release: facts.Release) -> list[str]:
+    """The splits, and how to see what the methods of this project reach; nothing where no split is declared."""
+    if not release.splits:
+        return []
+    sizes = ", ".join(f"{plain(name)} {len(runs):,}" for name, runs in release.splits.items())
+    return [
+        "## Held-out runs\n",
+        f"Runs of each split (`runs.split`): {sizes}. `ddnn-traces query . split_predictions` has the truth of each "
+        "run, and what each method of ddnn-traces finds. `ddnn-traces query . split_scores` is the leaderboard: errors "
+        "by split, task and method.\n",
+    ]
+
+
 def _figure(release: facts.Release) -> list[str]:
     if not release.figure:
         return []
@@ -195,6 +211,10 @@ def _figure(release: facts.Release) -> list[str]:
 _EXPLORER = (
     f"[{layout.EXPLORER}]({layout.EXPLORER}), opened in a browser, shows throughput, steps, collectives, pairs of "
     "hosts and flows of chosen runs. It needs no server and no network.\n"
+)
+_DATABASE = (
+    f"`duckdb {views.FILE}` in this folder has the tables and the named queries, which answer usual questions, as "
+    "views and macros.\n"
 )
 FIGURE_CAPTION = (
     "Transmitted volume of each directed pair of hosts, in one logarithmic colour scale; k, M and G are 10³, 10⁶ and "
