@@ -15,14 +15,16 @@ from rich.text import Text
 
 from ddnn_traces.text import printable
 
-_WIDTH, _HEIGHT = 5.6, 12.0  # px of a cell: about those of a letter of 11 px
+_FONT = "Roboto Mono"  # of vl-convert: Vega leaves each text the place of its cells
+_WIDTH, _HEIGHT = 6.6, 12.0  # px of a cell: those of its letters of 11 px
 _LEAST = 120  # px that a chart is narrowed to
-_TRIES = 4
+_LEGEND_COLUMNS = (4, 3, 2, 1)
 _TITLE_LEFT = 30  # px of a title's start left of its y axis
 _SHORT_NAME = 16  # letters of a run's name at least
 _SHADES = "█▓▒░"
 _FAINT = 0.5  # px of a line
 _QUIET_ROLES = {"axis-grid", "axis-tick", "legend-gradient", "legend-band"}
+_Box = tuple[float, float, float, float]  # left, top, right, bottom, px
 _PALE = {"#fefefe", "transparent", "white", "#fff", "#ffffff"}
 
 
@@ -43,21 +45,34 @@ def _for_text(spec: dict[str, Any], columns: int) -> dict[str, Any]:
     titles = {"titleAngle": 0, "titleAlign": "left", "titleAnchor": "end", "titleBaseline": "bottom", "titleY": -4}
     axis_y = {**config.get("axisY", {}), **titles, "titleX": -_TITLE_LEFT}
     params = [
-        param | {"value": max(_SHORT_NAME, columns // 3)} if param["name"] == "label_characters" else param
+        param | {"value": max(_SHORT_NAME, columns * 2 // 5)} if param["name"] == "label_characters" else param
         for param in spec.get("params", [])
     ]
-    return spec | {"config": {**config, "axisY": axis_y}, "params": params}
+    return spec | {"config": {**config, "font": _FONT, "axisY": axis_y}, "params": params}
 
 
 def _fitting(spec: dict[str, Any], width: float) -> dict[str, Any]:
-    """The scene of a chart that is made narrower until it fits."""
-    for _ in range(_TRIES):
-        scene: dict[str, Any] = vl_convert.vegalite_to_scenegraph(spec)
+    """The scene of a chart that is made narrower until it fits: its plots, then legends above or below these."""
+    scene: dict[str, Any] = vl_convert.vegalite_to_scenegraph(spec)
+    for columns in (None, *_LEGEND_COLUMNS):
         excess = scene["width"] - width
         if excess <= 0:
             break
-        spec = _narrowed(spec, excess + 1)
+        spec = _narrowed(spec, excess + 1) if columns is None else _with_legends(spec, columns)
+        scene = vl_convert.vegalite_to_scenegraph(spec)
     return scene
+
+
+def _with_legends(part: Any, columns: int) -> Any:
+    """A part of a chart whose legends above or below a plot have at most so many columns."""
+    if isinstance(part, list):
+        return [_with_legends(one, columns) for one in part]
+    if not isinstance(part, dict):
+        return part
+    new = {key: value if key == "values" else _with_legends(value, columns) for key, value in part.items()}
+    if part.get("orient") in ("top", "bottom") and part.get("columns", math.inf) > columns:
+        new["columns"] = columns
+    return new
 
 
 def _narrowed(spec: dict[str, Any], excess: float) -> dict[str, Any]:
@@ -129,7 +144,7 @@ class _Mark:
     item: dict[str, Any]
     x: float
     y: float
-    clip: tuple[float, float, float, float] | None
+    clip: _Box | None
 
     @property
     def colour(self) -> str:
@@ -226,19 +241,20 @@ class _Mark:
 
 
 def _marks(
-    mark: dict[str, Any], x: float, y: float, clip: tuple[float, float, float, float] | None = None
+    mark: dict[str, Any], x: float, y: float, clip: _Box | None = None, group: _Box | None = None
 ) -> Iterator[_Mark]:
-    """All marks below one, where they stand, those on top last."""
+    """All marks below one, where they stand, those on top last. clip: what is seen of them. group: that they are in."""
     kind, role = mark.get("marktype", ""), mark.get("role", "")
     items = mark.get("items", [])
+    if kind != "group" and mark.get("clip"):
+        clip = group
     for item in items:
         at_x, at_y = x + float(item.get("x", 0)), y + float(item.get("y", 0))
         if kind == "group":
-            inside = clip
-            if item.get("clip") or mark.get("clip"):
-                inside = at_x, at_y, at_x + float(item.get("width", 0)), at_y + float(item.get("height", 0))
+            box = at_x, at_y, at_x + float(item.get("width", 0)), at_y + float(item.get("height", 0))
+            inside = box if item.get("clip") or mark.get("clip") else clip
             for below in sorted(item.get("items", []), key=lambda one: one.get("role", "").startswith("axis-")):
-                yield from _marks(below, at_x, at_y, inside)
+                yield from _marks(below, at_x, at_y, inside, box)
         else:
             yield _Mark(kind, role, item, at_x, at_y, clip)
     if kind == "line":

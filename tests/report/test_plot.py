@@ -135,6 +135,22 @@ def test_without_colours_bars_are_told_apart_by_the_legend() -> None:
     assert f"{gather}{gather}{scatter}{scatter}" in said
 
 
+def test_what_a_chart_cuts_off_is_not_drawn_beside_it() -> None:
+    """As where a plot shows a part of its rows."""
+    frame = pl.DataFrame({"at": [2.48, 3], "number": [1, 1]})
+    axis = alt.X("at:Q", scale=alt.Scale(domain=[2.5, 3.5]))
+    chart = alt.Chart(frame).mark_point(clip=True).encode(x=axis, y="number:Q").properties(width=600, height=60)
+    assert "\n".join(as_text(chart)).count("●") == 1
+
+
+def test_a_legend_above_a_chart_is_whole() -> None:
+    names = [f"entry-{number}-of-the-legend" for number in range(7)]
+    color = alt.Color("name:N", legend=alt.Legend(orient="top"))
+    chart = alt.Chart(pl.DataFrame({"name": names})).mark_bar().encode(x=alt.value(20), y="name:N", color=color)
+    said = "\n".join(as_text(chart.encode(y=alt.value(20))))
+    assert all(name in said for name in names)
+
+
 def test_cells_of_a_heatmap_are_shaded_and_hold_their_numbers(dataset: Dataset) -> None:
     run = dataset.query("pair_volume").filter(pl.col("run_id") == dataset.run_ids[0])
     text = "\n".join(as_text(zerwas.volume_heatmaps(run)))
