@@ -5,12 +5,13 @@
 -- column: run_id
 -- column: src_ip
 -- column: dst_ip
--- column: early_bytes bytes; payload before the sender's first step, but in the receiver's
+-- column: early_bytes bytes; payload before the sender's first step, but in the receiver's, less payload in the sender's first step, but before the receiver's, that is left of what was sent before: negative then
 -- column: late_bytes bytes; payload after the sender's last step, but not after the receiver's, less payload in the sender's steps that is after the receiver's
 -- column: retransmitted_bytes bytes; part of early_bytes and late_bytes that was sent again; null in runs that were not captured
 -- A step of a worker ends when it has received what it needs; what it has to send may then still wait in a socket. So
 -- payload belongs to the logged steps until the receiver's last step ends (training_spans). Where the receiver has no
 -- log, until the pair is first silent after the last end in any log, for a fifth of a mean step.
+-- What a pair sends around the first start without such a silence before it is left of a step that warms up, or of the model.
 -- Windows count to the whole that begin at or after an end, or end at or before a start; all else is exact, from
 -- step_flows. The sender's steps are those of the log by which step_flows bins its packets; where that is the receiver's
 -- own, nothing is spilled. Null without flow_windows.
@@ -52,11 +53,24 @@ WITH thresholds AS (
     FROM flow_windows
     JOIN limits USING (run_id)
     WHERE payload_bytes > 0 AND (window_start_ns >= first_end_ns OR window_start_ns + window_ns <= last_start_ns)
-), early AS (
-    SELECT run_id, flow_id, sum(payload_bytes) AS too_early_bytes, sum(retransmitted_bytes) AS again_too_early
+), early_windows AS (
+    SELECT *, coalesce(window_start_ns - lag(window_end_ns) OVER (PARTITION BY run_id, src_ip, dst_ip ORDER BY window_start_ns) > silence_ns, true)
+                  AS is_after_silence
     FROM edge_windows
     JOIN sent USING (run_id, flow_id)
-    WHERE window_end_ns <= receiver_start_ns
+    JOIN silences USING (run_id)
+    WHERE window_start_ns < greatest(sender_start_ns, receiver_start_ns)
+), begun_windows AS (
+    SELECT *, bool_or(is_after_silence AND window_end_ns > least(sender_start_ns, receiver_start_ns))
+                  OVER (PARTITION BY run_id, src_ip, dst_ip ORDER BY window_start_ns) AS is_begun
+    FROM early_windows
+), early AS (
+    SELECT run_id, flow_id,
+           coalesce(sum(payload_bytes) FILTER (is_too_early), 0) AS too_early_bytes, coalesce(sum(payload_bytes) FILTER (is_left), 0) AS left_bytes,
+           sum(retransmitted_bytes) FILTER (is_too_early) AS again_too_early, sum(retransmitted_bytes) FILTER (is_left) AS again_left
+    FROM (SELECT *, window_end_ns <= receiver_start_ns OR (window_end_ns <= sender_start_ns AND NOT is_begun) AS is_too_early,
+                 window_start_ns >= sender_start_ns AND window_end_ns <= receiver_start_ns AND NOT is_begun AS is_left
+          FROM begun_windows)
     GROUP BY run_id, flow_id
 ), late_windows AS (
     SELECT *, coalesce(lag(window_end_ns) OVER (PARTITION BY run_id, src_ip, dst_ip ORDER BY window_start_ns), receiver_end_ns)
@@ -76,9 +90,9 @@ WITH thresholds AS (
 ), runs_with_windows AS (
     SELECT DISTINCT run_id FROM flow_windows
 ), spilled AS (
-    SELECT *, CASE WHEN has_early THEN before_bytes - coalesce(too_early_bytes, 0) ELSE 0 END AS early_bytes,
+    SELECT *, CASE WHEN has_early THEN before_bytes - coalesce(too_early_bytes, 0) WHEN has_late THEN -coalesce(left_bytes, 0) ELSE 0 END AS early_bytes,
            CASE WHEN has_late THEN after_bytes - coalesce(too_late_bytes, 0) ELSE 0 END AS late_bytes,
-           CASE WHEN is_known THEN CASE WHEN has_early THEN again_before - coalesce(again_too_early, 0) ELSE 0 END
+           CASE WHEN is_known THEN CASE WHEN has_early THEN again_before - coalesce(again_too_early, 0) WHEN has_late THEN -coalesce(again_left, 0) ELSE 0 END
                                    + CASE WHEN has_late THEN again_after - coalesce(again_too_late, 0) ELSE 0 END END AS again
     FROM sent
     LEFT JOIN early USING (run_id, flow_id)
