@@ -39,17 +39,30 @@ Frames = dict[str, pl.DataFrame]
 
 
 def truth(folder: Path) -> list[Step]:
-    """For each job number and bytes of the collectives of a step, by kind and hosts; none where it is not stated."""
+    """For each job number and bytes of the collectives of a step, by kind and hosts; none where it is not stated.
+
+    Bytes of a ring through several ranks a host are those of a ring of hosts that sends as much between them.
+    """
     about = tomllib.loads((folder / "run.toml").read_text()) if (folder / "run.toml").exists() else {}
-    addresses = {host.get("rank"): host.get("ip") for host in about.get("hosts", [])}
+    each = about.get("ranks_per_host", 1)
+    addresses = {
+        each * host["rank"] + own: host.get("ip")
+        for host in about.get("hosts", [])
+        if "rank" in host
+        for own in range(each)
+    }
     jobs = []
     for job in about.get("origin", {}).get("jobs", []):
         step: Step = defaultdict(lambda: (0, 0.0))
         for group in job.get("groups", []):
             hosts = frozenset(addresses[rank] for rank in group["ranks"])
+            if len(hosts) == 1:  # nothing of it is on the wire
+                continue
+            ranks, is_ring = len(group["ranks"]), job.get("topology") == "ring"
+            more = (1 - 1 / ranks) / (1 - 1 / len(hosts)) if is_ring and each > 1 else 1
             for one in group["collectives"]:
                 key, times = (KINDS.get(one["kind"], one["kind"]), hosts), one["per_step"]
-                step[key] = (step[key][0] + times, step[key][1] + times * one["bytes"])
+                step[key] = (step[key][0] + times, step[key][1] + times * more * one["bytes"])
         jobs.append(dict(step))
     return jobs if all(jobs) and all(key[0] in KINDS.values() for job in jobs for key in job) else []
 
@@ -152,11 +165,17 @@ def losing(share: float) -> Callable[[Frames, random.Random], Frames]:
 
 
 def clocks(frames: Frames, dice: random.Random) -> Frames:
-    """Clocks of the senders that are off by up to 5 ms."""
+    """Clocks of the senders that are off by up to 5 ms, in all that their captures have."""
     off = {host: dice.randrange(-5_000_000, 5_000_000) for host in sorted(set(frames["flows"]["src_ip"]))}
     senders = frames["flows"].select("flow_id", off=pl.col("src_ip").replace_strict(off))
-    moved = frames["messages"].join(senders, on="flow_id", maintain_order="left")
-    return frames | {"messages": moved.with_columns(pl.col("first_ns") + pl.col("off")).drop("off")}
+    times = {"messages": "first_ns", "flow_windows": "window_start_ns"}
+    return frames | {
+        name: frames[name]
+        .join(senders, on="flow_id", maintain_order="left")
+        .with_columns(pl.col(time) + pl.col("off"))
+        .drop("off")
+        for name, time in times.items()
+    }
 
 
 def with_flows(frames: Frames, flows: pl.DataFrame) -> Frames:

@@ -44,19 +44,25 @@ WITH found AS (
     GROUP BY run_id, job, "position"
 ), told_by AS (
     -- right_share: of collectives of runs with truth (docs/collectives.md). seen_power, of seen_share: a ring is closed by its own
-    -- flows, a pair or a send may be the part that was seen of any pattern. A single send in a step may be a part that paused.
+    -- flows, a pair or a send may be the part that was seen of any pattern. A send may be a part that paused: stages of a pipeline
+    -- ('sends') send several in a step both ways, and exchange nothing else.
     FROM (VALUES ('ring', 0.98, 0), ('half', 0.5, 0), ('graph', 0.97, 1), ('direct', 0.8, 1), ('pair', 0.97, 2), ('sends', 0.96, 5),
                  ('send', 0.5, 5))
       AS classes(class, right_share, seen_power)
+), counted AS (
+    SELECT *, count(*) OVER (PARTITION BY run_id, job, kind, hosts) AS there,
+           count(*) FILTER (kind = 'send') OVER of_both - there AS back, count(*) FILTER (kind <> 'send') OVER of_both AS beside
+    FROM found
+    WINDOW of_both AS (PARTITION BY run_id, job, list_sort(hosts))
 ), classed AS (
-    SELECT *, CASE WHEN kind = 'send' AND count(*) OVER (PARTITION BY run_id, job, kind, hosts) > 1 THEN 'sends'
+    SELECT *, CASE WHEN kind = 'send' AND there > 1 AND back > 1 AND beside = 0 THEN 'sends'
                    WHEN kind = 'send' THEN 'send'
                    WHEN kind_or = 'reduce_scatter' THEN 'half'
                    WHEN algorithm = 'direct' THEN 'direct'
                    WHEN len(hosts) = 2 THEN 'pair'
                    WHEN algorithm IN ('ring', 'rings', 'double_binary_tree') THEN 'ring'
                    ELSE 'graph' END AS class
-    FROM found
+    FROM counted
 )
 SELECT run_id, job, "position", communicator, kind, kind_or, evidence, tensor_bytes,
        least(1, seen_steps / job_periods.steps) * steady_share * right_share * seen_share ** seen_power AS confidence, algorithm, channel,

@@ -206,6 +206,7 @@ def _shards(runs: Sequence[list[_Piece]], size: int, header: float) -> list[Coll
     divisions = [[part for run in halves for part in run or []]] if all(halves) else []
     # NCCL sends a round in as many messages as its buffers demand
     divisions.append([[piece] for run in runs for piece in run])
+    divisions += _with_one_length_each_way(runs, size)
     for division in divisions:
         parts = sorted(division, key=lambda part: part[0].phase.order)
         volumes = [_volume(part, header) for part in parts]
@@ -224,6 +225,20 @@ def _shards(runs: Sequence[list[_Piece]], size: int, header: float) -> list[Coll
             told = _SHARD + (_AS_ALL_REDUCE if is_doubled else "")
             return [_half(part, *role, size, told) for part, some in zip(parts, roles, strict=True) for role in some]
     return None
+
+
+def _with_one_length_each_way(runs: Sequence[list[_Piece]], size: int) -> Iterator[list[list[_Piece]]]:
+    """Divisions where all collectives one way around have as many messages, and those the other way: gloo gathers one
+    way, and scatters the other way with twice as many. So a late host divides none of them."""
+    ways: dict[frozenset[tuple[str, str]], list[list[_Piece]]] = defaultdict(list)
+    for run in runs:
+        ways[frozenset(stream.hosts for stream in run[0].phase.spans)].append(run)
+    if size == 2 or len(ways) != 2:
+        return
+    for lengths in itertools.product([size - 1, 2 * (size - 1), 4 * (size - 1)], repeat=2):
+        found = [_grouped(run, [length]) for own, length in zip(ways.values(), lengths, strict=True) for run in own]
+        if all(found):
+            yield [group for groups in found for group in groups or []]
 
 
 def _pauses(parts: Sequence[Sequence[_Piece]]) -> list[float]:
