@@ -211,7 +211,12 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
         click.echo(printable(f"{run}: no job is seen, for {unknown_payload[run]}."))
     if others:
         about = f"In {counted(len(others), 'run')} no job is seen ({listed(others, _MOST_NAMES)})"
-        click.echo(printable(f"{about}: flows must repeat their bytes in each of five steps."))
+        click.echo(
+            printable(
+                f"{about}: flows must repeat their bytes in each of five steps, "
+                "or of four with the longest pauses between them."
+            )
+        )
     if stepped := [run for run in others if run in steps]:
         about = f"The traffic shows steps there in {counted(len(stepped), 'run')} ({listed(stepped, _MOST_NAMES)})"
         why = (

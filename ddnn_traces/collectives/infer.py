@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ddnn_traces.collectives.irregular import irregular_parts
-from ddnn_traces.collectives.jobs import Steps, find_jobs, in_steps, is_closed
+from ddnn_traces.collectives.jobs import Steps, find_jobs, in_few_steps, in_steps, is_closed
 from ddnn_traces.collectives.kinds import Collective, collectives
 from ddnn_traces.collectives.phases import Parts, parts_of, phases
 from ddnn_traces.collectives.streams import Stream, hosts_of, with_data
@@ -34,11 +34,13 @@ def infer(streams: Sequence[Stream]) -> list[Job]:
 
     streams: of the run, with times from its start, ns.
     """
-    found, left = find_jobs(with_data(streams))
+    streams = with_data(streams)
+    found, left = find_jobs(streams)
     jobs = []
-    for job, steps in filter(None, map(in_steps, filter(is_closed, found))):
-        if not len(steps.whole):
-            continue
+    in_their_steps = [one for one in map(in_steps, filter(is_closed, found)) if one and len(one[1].whole)]
+    if not in_their_steps and streams and (few := in_few_steps(streams)):
+        in_their_steps, left = [few], []
+    for job, steps in in_their_steps:
         parts = {stream: parts_of(stream, steps) for stream in job}
         hosts = hosts_of(job)
         irregular = irregular_parts([stream for stream in left if hosts.issuperset(stream.hosts)], steps)

@@ -47,6 +47,9 @@ _BEHIND = 0.1  # of a silence of a step, from its start
 _EXTRA = 150.0  # bytes behind a step: an all-reduce of 8 bytes sends 200 to 400 on each flow of a ring
 _RARE = 1 / 3  # of the steps
 _MUCH_EXTRA = 300.0  # in all steps: less moves no step
+_FEWEST, _MOST_FEW = 4, 12  # steps of a job without a period: three equal parts may be those of one sharded step
+_LONGER = 2.0  # times any other silence behind the first step
+_LONGEST = 64  # silences that are looked at
 _SOME_STEPS = 0.2  # share, in which a host that computes for itself is not behind all that send to it
 
 
@@ -507,6 +510,48 @@ def in_steps(job: Job) -> tuple[Job, Steps] | None:
     if even.keys() != job.keys():
         silences = step_silences(even)
     return None if silences is None else (even, _steps_at(even, *silences))
+
+
+def in_few_steps(streams: Sequence[Stream]) -> tuple[Job, Steps] | None:
+    """All flows as one job of so few steps that none shows a period; None where they show no such steps.
+
+    The silences of all flows between steps are far longer than any other behind the first step, in which programs
+    start, and divide what each flow sends, from its first byte to its last, into equal parts.
+    """
+    starts, ends = _silences(streams)
+    longest = np.sort(np.argsort(-(starts - ends), kind="stable")[:_LONGEST])
+    starts, ends = starts[longest], ends[longest]
+    sent = [stream.position_at(starts) - stream.start[0] for stream in streams]
+    for steps in range(_MOST_FEW, _FEWEST - 1, -1):
+        sizes = [(stream.end - stream.start[0]) / steps for stream in streams]
+        number = np.round(sent[0] / sizes[0]).astype(int)
+        whole = (number > 0) & (number < steps)
+        for at, size in zip(sent, sizes, strict=True):
+            whole &= np.abs(at - number * size) <= max(_SAME_PLACE, _SAME_SIZE * size)
+        chosen = [max(same, key=lambda place: starts[place] - ends[place])
+                  for one in range(1, steps) if len(same := np.flatnonzero(whole & (number == one)))]  # fmt: skip
+        others = np.setdiff1d(np.flatnonzero(starts > starts[chosen[0]]), chosen) if len(chosen) == steps - 1 else None
+        if others is None or min(starts[chosen] - ends[chosen]) < _LONGER * max(
+            starts[others] - ends[others], default=0
+        ):
+            continue
+        start, idle = starts[chosen], ends[chosen]
+        job = {stream: Period(size, 0.0, np.searchsorted(stream.first, start), np.arange(steps - 1),
+                              float(np.median(start - idle)), float(np.median(np.diff(start))))
+               for stream, size in zip(streams, sizes, strict=True)}  # fmt: skip
+        if is_closed(job):
+            return job, _steps_at(job, np.arange(steps - 1), start, idle)
+    return None
+
+
+def _silences(streams: Sequence[Stream]) -> tuple[Array, Array]:
+    """When silences of all flows end and begin, ns: those in which none has a message."""
+    first = np.concatenate([stream.first for stream in streams])
+    order = np.argsort(first, kind="stable")
+    last = np.maximum.accumulate(np.concatenate([stream.last for stream in streams])[order])
+    starts, ends = first[order][1:], last[:-1]
+    is_long = starts - ends > _SILENCE
+    return starts[is_long].astype(float), ends[is_long].astype(float)
 
 
 def _without_extra(stream: Stream, period: Period, at: Array, number: Array) -> tuple[Stream, Period]:

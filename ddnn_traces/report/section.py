@@ -43,8 +43,8 @@ _GROUPED = (
     f"Where you choose up to {NAMED_ROWS} runs by their names, a row is a run."
 )
 NO_JOB = (
-    "No run's flows repeat their bytes in each step, so no job is seen; five steps and the captures of all hosts are "
-    "needed."
+    "No run's flows repeat their bytes in each step, so no job is seen; five steps (four with the longest pauses "
+    "between them) and the captures of all hosts are needed."
 )
 NO_FLOWS = "No run of this dataset has a flow; the table of captured packets states why."
 NO_LOG = (

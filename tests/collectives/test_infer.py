@@ -19,7 +19,7 @@ from independent import FLOW, read_capture, repeated_bytes, text
 import ddnn_traces
 from ddnn_traces.collectives import shapes, tables
 from ddnn_traces.collectives.infer import infer
-from ddnn_traces.collectives.jobs import Steps, in_steps, without_rare
+from ddnn_traces.collectives.jobs import Steps, in_few_steps, in_steps, without_rare
 from ddnn_traces.collectives.kinds import collectives
 from ddnn_traces.collectives.periods import Period, periods
 from ddnn_traces.collectives.phases import measured, parts_of
@@ -105,6 +105,19 @@ def test_jobs_steps_and_collectives_are_what_the_programs_did(name: str) -> None
             assert sizes[key] == pytest.approx(size, rel=0.03)
 
 
+def test_a_late_host_divides_no_reduce_scatter_of_three_hosts() -> None:
+    """Its halves have as many messages as an all-gather has; those come the other way around the ring."""
+    folder = CAPTURES / "torch-mlp4-sgd-32-gloo-normal-fsdp-n3"
+    about = tomllib.loads((folder / "run.toml").read_text())
+    wanted = truth(about["origin"]["jobs"][0], {host["rank"]: host["ip"] for host in about["hosts"]})
+    (job,) = infer(streams_of(folder))
+    found: dict[tuple[str, frozenset[str]], tuple[int, float]] = defaultdict(lambda: (0, 0.0))
+    for one in job.collectives:
+        count, size = found[one.kind, frozenset(one.hosts)]
+        found[one.kind, frozenset(one.hosts)] = count + 1, size + one.tensor_bytes
+    assert found == wanted
+
+
 def test_sends_have_the_bytes_of_their_tensors() -> None:
     """One to four messages of 48 bytes stand beside each on its flow, and such a header is in front of it."""
     name = "torch-blocks-sgd-32-gloo-normal-pipeline-n4"
@@ -179,6 +192,39 @@ def test_half_the_bytes_between_other_pairs_are_halving_doubling_from_outside_in
             streams.append(Stream(len(streams), src, dst, start, size, first, first + 1_000_000, start + size))
     (job,) = infer(streams)
     assert [c.algorithm == "halving_doubling" for c in job.collectives if len(c.hosts) > 2] == [True] * found
+
+
+def test_few_steps_are_told_by_the_longest_silences() -> None:
+    """A step that warms up and three more, of 16 ranks on four hosts, in one of whose rounds all wait for 0.15 s."""
+    name = "mpi-mobilenet_v1-sgd-32-openmpi-normal-ring-n4-4ranks-sleep-r2"
+    about = tomllib.loads((CAPTURES / name / "run.toml").read_text())
+    (job,) = infer(streams_of(CAPTURES / name))
+    (one,) = job.collectives
+    assert (len(job.steps.whole), one.kind, len(one.hosts)) == (1 + about["planned_steps"], "all_reduce", 4)
+    # a ring through 16 ranks sends 15/16 of twice the tensor from host to host, through 4 ranks 3/4
+    assert one.tensor_bytes == pytest.approx(about["model_bytes"] * (15 / 16) / (3 / 4), rel=0.001)
+
+
+@pytest.mark.parametrize(("steps", "pause_ms", "found"), [(4, 40, 4), (4, 60, None), (3, 0, None), (12, 40, 12)])
+def test_three_equal_parts_and_pauses_that_are_not_the_longest_are_no_steps(
+    steps: int, pause_ms: int, found: int | None
+) -> None:
+    """Twenty messages in each step of a ring, with 100 ms between steps, and one pause within the third. Messages and
+    the times between them are of random length, so that flows have no other period."""
+    random = np.random.default_rng(1)
+    size = random.integers(10_000, 90_000, (steps, 20))
+    size[:, -1] += 1_500_000 - size.sum(1)
+    pause = random.integers(250_000, 900_000, (steps, 20))
+    pause[2, 7] += pause_ms * 1_000_000
+    pause[:, 0] = 100_000_000
+    first = np.cumsum(pause)
+    start = np.cumsum(size) - size.ravel()
+    streams = [
+        Stream(host, str(host), str((host + 1) % 4), start, size.ravel(), first, first + 1000, start + size.ravel())
+        for host in range(4)
+    ]
+    jobs = in_few_steps(streams)
+    assert (jobs and len(jobs[1].whole)) == found
 
 
 def test_one_silence_a_step_is_a_period_in_a_long_run_too() -> None:

@@ -310,7 +310,8 @@ def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Pa
         "Nothing stands out in 1 job.",
         "In 1 run no job is seen, and hosts that exchange data have no capture: 3 hosts of alone. Put their captures "
         "into the run's folder and ingest again.",
-        "In 1 run no job is seen (none): flows must repeat their bytes in each of five steps.",
+        "In 1 run no job is seen (none): flows must repeat their bytes in each of five steps, "
+        "or of four with the longest pauses between them.",
     ]
 
 
