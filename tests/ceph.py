@@ -1,6 +1,6 @@
 """A real S3 server on loopback: one Ceph monitor, one in-memory OSD and Ceph's object gateway. Root is not needed.
 
-Debian packages ceph-mon, ceph-osd, radosgw, ceph-common. It honours conditional PUT (If-None-Match: *), which Delta
+Debian packages ceph-mon, ceph-osd, radosgw, ceph-common. Without tcp_nodelay each answer takes 40 ms more. It honours conditional PUT (If-None-Match: *), which Delta
 Lake needs: of several writers exactly one wins.
 """
 
@@ -49,7 +49,7 @@ osd data = {folder}/osd
 osd objectstore = memstore
 memstore device bytes = 2147483648
 [client.rgw]
-rgw frontends = beast endpoint=127.0.0.1:{port}
+rgw frontends = beast endpoint=127.0.0.1:{port} tcp_nodelay=1
 """
 
 

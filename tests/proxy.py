@@ -38,6 +38,7 @@ def proxy(store: str, fault: Fault, changed: Changed | None = None) -> Iterator[
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # else a body waits 40 ms for the confirmation of its headers
 
         def _pass(self) -> None:
             size = int(self.headers.get("Content-Length") or 0)

@@ -32,7 +32,7 @@ from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import object_store, schema
 from ddnn_traces.store.copying import copy
-from ddnn_traces.store.delta.delta_dataset import StoredDataset
+from ddnn_traces.store.delta.delta_dataset import LAST, StoredDataset
 
 pytestmark = pytest.mark.cluster
 
@@ -227,26 +227,34 @@ def test_power_that_a_store_loses_leaves_the_old_or_the_new_dataset(
 
         monkeypatch.setattr(DeltaTable, "create", with_checkpoints)
         copy(newer, where)
+    known: dict[str, frozenset[str]] = {}
     for made in (local, newer):
-        seen = [_there(where)]
-        with proxy(s3.endpoint, lambda *_: "pass", lambda _, seen=seen: seen.append(_there(where))) as between:
+        seen = [_there(where, known)]
+        with proxy(s3.endpoint, lambda *_: "pass", lambda _, seen=seen: seen.append(_there(where, known))) as between:
             call = [sys.executable, "-c", CODE, "copy", str(made), where]
             subprocess.run(call, env={**os.environ, "AWS_ENDPOINT_URL": between.endpoint}, check=True)
         assert len(seen) > len(schema.TABLES) * (2 if made == newer or checkpoints else 3)
-        assert [found for found, _ in itertools.groupby(seen)] == [seen[0], _there(where)]
+        assert [found for found, _ in itertools.groupby(seen)] == [seen[0], _there(where, {})]
         assert state(where) == state(made)
     logs = StoredDataset(where).filesystem.find(where)
     assert any("_last_checkpoint" in path for path in logs) == checkpoints
 
 
-def _there(where: str) -> frozenset[str]:
-    """The files of a dataset, all of which are there: each has a name of its own."""
+def _there(where: str, known: dict[str, frozenset[str]]) -> frozenset[str]:
+    """The files and log entries of a dataset, all of which are there: each file has a name of its own. known: those of
+    the commits that were read before, by mark; an entry of a log never changes."""
     dataset = StoredDataset(where)
     head = dataset.head()
-    tables = dataset.all_files(head).items()
-    named = {*head.files.values(), *(f"{table}/{path}" for table, files in tables for path in files)}
-    assert named <= dataset.listing("").keys()
-    return frozenset(named)
+    if head.mark not in known:
+        tables = dataset.all_files(head).items()
+        versions = {**head.versions, LAST: head.version} if head.is_dataset else {}
+        logs = (
+            f"{table}/_delta_log/{number:020}.json" for table, last in versions.items() for number in range(last + 1)
+        )
+        files = (f"{table}/{path}" for table, found in tables for path in found)
+        known[head.mark] = frozenset({*head.files.values(), *files, *logs})
+    assert known[head.mark] <= dataset.listing("").keys()
+    return known[head.mark]
 
 
 def test_an_interrupt_in_mid_commit_loses_no_finished_run(
