@@ -1,7 +1,7 @@
 """A real S3 server on loopback: one Ceph monitor, one in-memory OSD and Ceph's object gateway. Root is not needed.
 
-Debian packages ceph-mon, ceph-osd, radosgw, ceph-common. Without tcp_nodelay each answer takes 40 ms more. It honours conditional PUT (If-None-Match: *), which Delta
-Lake needs: of several writers exactly one wins.
+Debian packages ceph-mon, ceph-osd, radosgw, ceph-common. It honours conditional PUT (If-None-Match: *), which Delta
+Lake needs: of several writers exactly one wins. Without tcp_nodelay each answer would take 40 ms more.
 """
 
 from __future__ import annotations

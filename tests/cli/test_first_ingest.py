@@ -119,13 +119,23 @@ def test_a_new_installation(tmp_path: Path) -> None:
         assert table.equals(after[name]), name
 
 
-@pytest.mark.long
-def test_python_counts_as_compiled_code_does() -> None:
+#: Tests that fill the tables of fragments: half of the time of all, since Python looks through them slowly.
+FULL = "4096_fragments or 1024_datagrams"
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        pytest.param(f"not ({FULL})", id="most", marks=pytest.mark.long),
+        pytest.param(FULL, id="full", marks=pytest.mark.nightly),
+    ],
+)
+def test_python_counts_as_compiled_code_does(chosen: str) -> None:
     """The tests of the packet loop against tests/naive, without a compiler. Those of whole files take too long so."""
     folder = Path(__file__).parents[1] / "pcap"
     modules = ["counting", "fragments", "headers", "records", "tcp", "tunnels"]
     files = [str(folder / f"test_{name}.py") for name in modules]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", *files]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", "-k", chosen, *files]
     environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
     done = subprocess.run(command, cwd=folder.parents[1], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:]
