@@ -41,17 +41,28 @@ WITH of_hosts AS (
     FROM entered
     JOIN usual USING (run_id, job, "position", host_ip)
     WHERE step >= coalesce($first_step, step) AND step <= coalesce($last_step, step)
-), before AS (
+), before AS (  -- those of the same step, apart from those of the step before: all pairs of these would be too many
     SELECT b.run_id, b.job, b.step, b."position", host_ip, a.step AS needs_step, a."position" AS needs_position,
-           a.last_ns AS needs_last_ns, (a.turn, a.ends_ns) AS needs_end,
-           max((a.turn, a.begins_ns)) OVER (PARTITION BY b.run_id, b.job, b.step, b."position", host_ip) AS latest_begin
+           a.last_ns AS needs_last_ns, a.ends_ns AS needs_ends_ns,
+           max(a.begins_ns) OVER (PARTITION BY b.run_id, b.job, b.step, b."position", host_ip) AS latest_begin
     FROM placed AS b
-    JOIN placed AS a USING (run_id, job, host_ip)
-    WHERE a.turn = b.turn AND a.ends_ns < b.begins_ns AND a."position" < b."position" OR a.turn = b.turn - 1
+    JOIN placed AS a USING (run_id, job, host_ip, turn)
+    WHERE a.ends_ns < b.begins_ns AND a."position" < b."position"
+), last_of_turn AS (
+    SELECT *
+    FROM placed
+    QUALIFY ends_ns >= max(begins_ns) OVER (PARTITION BY run_id, job, host_ip, turn)
+), needing AS (
+    SELECT run_id, job, step, "position", host_ip, needs_step, needs_position, needs_last_ns
+    FROM before
+    WHERE needs_ends_ns >= latest_begin
+    UNION ALL
+    SELECT b.run_id, b.job, b.step, b."position", b.host_ip, a.step, a."position", a.last_ns
+    FROM (FROM placed ANTI JOIN before USING (run_id, job, step, "position", host_ip)) AS b
+    JOIN last_of_turn AS a ON a.run_id = b.run_id AND a.job = b.job AND a.host_ip = b.host_ip AND a.turn = b.turn - 1
 ), needed AS (
     SELECT *, max(needs_last_ns) OVER (PARTITION BY run_id, job, step, "position", host_ip) AS freed_ns
-    FROM before
-    WHERE needs_end >= latest_begin
+    FROM needing
 ), ready AS (
     SELECT p.*, needs_step, needs_position,
            greatest(freed_ns, min(entry_ns) OVER (PARTITION BY p.run_id, p.job),

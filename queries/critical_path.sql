@@ -24,14 +24,25 @@ WITH RECURSIVE at_hosts AS MATERIALIZED (
 ), entries AS MATERIALIZED (
     SELECT DISTINCT run_id, job, step, "position", host_ip, ready_ns, start_ns, end_ns
     FROM at_hosts
-), before AS (  -- what ended or began at ready_ns
-    SELECT n.run_id, n.job, n.step, n."position", n.host_ip, b."position" AS next_position, n.ready_ns = b.end_ns AS next_is_waited
+), waited AS (  -- what ended at ready_ns
+    SELECT n.run_id, n.job, n.step, n."position", n.host_ip, max(needs_position) AS next_position
     FROM at_hosts AS n
-    JOIN entries AS b USING (run_id, job, step, host_ip)
-    WHERE n.needs_step = n.step AND b."position" = n.needs_position AND b.end_ns = n.ready_ns
-       OR b."position" < n."position" AND b.start_ns = n.ready_ns
-    QUALIFY row_number() OVER (PARTITION BY n.run_id, n.job, n.step, n."position", n.host_ip
-                               ORDER BY next_is_waited DESC, next_position DESC) = 1
+    JOIN entries AS b
+      ON b.run_id = n.run_id AND b.job = n.job AND b.step = n.step AND b.host_ip = n.host_ip AND b."position" = needs_position
+     AND b.end_ns = n.ready_ns
+    WHERE needs_step = n.step
+    GROUP BY ALL
+), before AS (  -- else what began then, and may have ended in the same instant
+    SELECT n.run_id, n.job, n.step, n."position", n.host_ip, w.next_position IS NOT NULL OR z."position" IS NOT NULL AS next_is_waited,
+           coalesce(greatest(w.next_position, z."position"), b."position") AS next_position
+    FROM entries AS n
+    LEFT JOIN waited AS w USING (run_id, job, step, "position", host_ip)
+    ASOF LEFT JOIN (FROM entries WHERE start_ns = end_ns) AS z
+      ON z.run_id = n.run_id AND z.job = n.job AND z.step = n.step AND z.host_ip = n.host_ip AND z.start_ns = n.ready_ns
+     AND z."position" < n."position"
+    ASOF LEFT JOIN entries AS b
+      ON b.run_id = n.run_id AND b.job = n.job AND b.step = n.step AND b.host_ip = n.host_ip AND b.start_ns = n.ready_ns
+     AND b."position" < n."position"
 ), reached AS (
     SELECT u.run_id, u.job, u.step, u."position", u.host_ip AS until_host, true AS is_waited, u.end_ns,
            l.host_ip, l.ready_ns, l.start_ns AS entry_ns
