@@ -14,6 +14,7 @@ import pytest
 from tools import mostly_nightly, script
 
 import ddnn_traces
+from ddnn_traces import cache as caches
 from ddnn_traces.pcap import compiled
 from ddnn_traces.store import samples, schema
 
@@ -143,6 +144,9 @@ def test_the_demo_of_an_installed_wheel_works(site: Path, tmp_path: Path) -> Non
     """From an empty folder, on the sample that the wheel has; it prints what the tutorial shows."""
     if compiled.FOLDER is not None:  # tests/cli/test_first_ingest.py compiles in a new installation
         shutil.copytree(compiled.FOLDER, tmp_path / "cache" / "ddnn_traces" / compiled.FOLDER.name)
+    for name in ("queries", "inferred_jobs"):  # what other tests have of the same contents
+        if kept := caches.folder(name):
+            (tmp_path / "cache" / "ddnn_traces" / name).symlink_to(kept)
     program = [sys.executable, "-c", "from ddnn_traces.cli import main; main()", "demo"]
     environment = {**os.environ, "PYTHONPATH": str(site), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = subprocess.run(program, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
