@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import gzip
 import lzma
 import random
@@ -12,7 +13,7 @@ import sys
 import time
 import tracemalloc
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,23 +75,31 @@ def read(folder: Path, content: bytes) -> tuple[bytes, CaptureFile]:
     return got, file
 
 
+#: Bytes that a library gets at once where they have no error.
+PIECE = 512
+
+
 def byte_by_byte(name: str, content: bytes) -> bytes:
-    """What the library itself makes of one member until an error."""
+    """What the library itself makes of one member until an error: byte by byte in the piece that has the error."""
+    pieces = [content[at : at + PIECE] for at in range(0, len(content), PIECE)]
+    sound = min(decoded(name, pieces)[1], len(pieces) - 1)
+    return decoded(name, [*pieces[:sound], *(bytes([byte]) for byte in content[sound * PIECE :])])[0]
+
+
+def decoded(name: str, pieces: Iterable[bytes]) -> tuple[bytes, int]:
+    """What the library makes of these, and the number of pieces before the one with an error or the end."""
     new, error = DECODERS[name]
-    decoder, got = new(), []
+    decoder, got, sound = new(), [], 0
     limit = () if name == "zstd" else (1 << 20,)  # without one lz4 makes room for little, and holds the rest back
-    try:
-        for at in range(len(content)):
-            got.append(decoder.decompress(content[at : at + 1], *limit))
-            while not decoder.eof and (
-                more := decoder.decompress(b"", *limit)
-            ):  # some hold it back until they are asked
+    with contextlib.suppress(error):
+        for piece in pieces:
+            got.append(decoder.decompress(piece, *limit))
+            while not decoder.eof and (more := decoder.decompress(b"", *limit)):  # some hold it back until asked
                 got.append(more)
             if decoder.eof:
                 break
-    except error:
-        pass
-    return b"".join(got)
+            sound += 1
+    return b"".join(got), sound
 
 
 def skippable_frame(content: bytes, number: int = 0) -> bytes:
