@@ -12,7 +12,7 @@ import fuzz
 import packets as p
 import pyarrow.compute as pc
 import pytest
-from captures_by_hand import LINKS
+from captures_by_hand import CAPTURES, LINKS
 
 import ddnn_traces
 from ddnn_traces.errors import UsageError
@@ -82,11 +82,13 @@ def test_the_same_bytes_every_time(two_runs: tuple[Path, Dataset], tmp_path: Pat
         assert (tmp_path / "one" / path).read_bytes() == (tmp_path / "two" / path).read_bytes()
 
 
-def test_exotic_and_damaged_packets(tmp_path: Path) -> None:
-    """VLAN, MPLS, PPPoE, tunnels, fragments, IPv6 headers, pcapng, damage: what the fuzz tests make by hand."""
+@pytest.mark.parametrize("each", [2, pytest.param(1, marks=pytest.mark.nightly)])
+def test_exotic_and_damaged_packets(each: int, tmp_path: Path) -> None:
+    """VLAN, MPLS, PPPoE, tunnels, fragments, IPv6 headers, pcapng, damage: what the fuzz tests make by hand. Each link
+    type, all tunnels and fragments, and each second or each of the other captures."""
     (tmp_path / "in").mkdir()
     made = fuzz.made_by_hand(link for link in LINKS if link not in REFUSED_LINKS)
-    cases = [*made, *(fuzz.case(3, number) for number in range(8))]
+    cases = [*made[: len(CAPTURES) : each], *made[len(CAPTURES) :], *(fuzz.case(3, number) for number in range(8))]
     files = []
     for number, data in enumerate(cases):
         path = tmp_path / "in" / f"case{number}.pcap"
