@@ -52,6 +52,9 @@ def rooted() -> set[str]:
     return {row["topology"] for row in rows if row["is_rooted"]}
 
 
+ROOTED = rooted()
+
+
 def make_runs(sizes: tuple[int, ...], **options: object) -> list[SyntheticRun]:
     """A run of every kind and size, named topology|shape|workers."""
     return [
@@ -124,7 +127,7 @@ def test_synthetic_runs_with_noise(
 
 
 @pytest.mark.parametrize("workers", sizes_above(3))
-@pytest.mark.parametrize(("topology", "shape"), [kind for kind in KINDS if kind[0] in rooted()])
+@pytest.mark.parametrize(("topology", "shape"), [kind for kind in KINDS if kind[0] in ROOTED])
 def test_root_is_the_first_host(
     inferred: dict[str, dict[str, object]], topology: str, shape: str, workers: int
 ) -> None:

@@ -213,7 +213,7 @@ def claims(result: Regression) -> dict[str, set[str]]:
     return found
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=40)
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=min(40, settings().max_examples))
 @given(designs())
 def test_no_two_statements_of_one_output_differ(rows: pl.DataFrame) -> None:
     result = as_paper(rows)
