@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -25,6 +25,7 @@ from ddnn_traces.text import counted
 _SOME_ROUNDS = 4  # so many messages are no single round between two pauses
 _MESSAGE = 0.003  # of a phase's bytes, between two messages of one length
 _EXACT = 5e-4  # of the bytes, for a sum of messages
+_AS_ONE = 8  # sends that are seen as one, at most: without a pause between them
 _FEW_PAIRS = 0.1  # of the sends of a step
 _DOUBLED = 7 / 6  # between the volume of three all-gathers and that of four
 _SHARD = "each volume is there three times in the step: two all_gather and a reduce_scatter of a shard"
@@ -82,7 +83,7 @@ def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]
         return several
     result = _without_pairs(_without_exchanges(result, whole, steps, parts), steps, parts)
     result = [_without_headers(one, header, steps, parts) if one.kind == "send" else one for one in result]
-    return sorted(_divided_sends(result), key=lambda collective: collective.phases[0].order)
+    return _divided_sends(result)
 
 
 def _one_after_the_other(phase: Phase, steps: Steps, parts: dict[Stream, Parts]) -> bool:
@@ -593,18 +594,50 @@ def _without_headers(send: Collective, header: float, steps: Steps, parts: dict[
 
 
 def _divided_sends(found: Sequence[Collective]) -> list[Collective]:
-    """Sends of a flow have one size: what has a multiple of it is several, what has less than half is a rest."""
+    """The collectives in their order. Where a flow's sends have one size, what has a few times as much is several, and
+    what has less than half is a rest. Else those without another collective between them are one that paused, as in
+    TCP's slow start."""
     by_flow: dict[Stream, list[Collective]] = defaultdict(list)
     for collective in found:
         if collective.kind == "send":
-            by_flow[next(iter(collective.phases[0].spans))].append(collective)
+            by_flow[_flow_of(collective)].append(collective)
     result = [collective for collective in found if collective.kind != "send"]
-    for sends in by_flow.values():
+    paused: set[Stream] = set()
+    for stream, sends in by_flow.items():
         usual = float(np.median([send.tensor_bytes for send in sends]))
-        for send in sends:
-            several = round(send.tensor_bytes / usual)
-            if several > 1 and abs(send.tensor_bytes / usual - several) < 0.05 * several:
+        times = [_times_as_many(send.tensor_bytes / usual) for send in sends]
+        of_one_size = sum(send.tensor_bytes for send, several in zip(sends, times, strict=True) if several)
+        if of_one_size < 0.5 * sum(send.tensor_bytes for send in sends):
+            result += sends
+            paused.add(stream)
+            continue
+        for send, several in zip(sends, times, strict=True):
+            if several > 1:
                 result += [replace(send, tensor_bytes=usual)] * several
             elif send.tensor_bytes >= 0.5 * usual:
                 result.append(send)
+    return _joined(sorted(result, key=lambda collective: collective.phases[0].order), paused)
+
+
+def _times_as_many(ratio: float) -> int:
+    """How many sends of the usual bytes make up so many times as much; 0 where they do not. Any large number is near a
+    whole one."""
+    several = round(ratio)
+    return several if several <= _AS_ONE and abs(ratio - several) < min(0.05 * several, 0.1) else 0
+
+
+def _joined(found: Sequence[Collective], paused: Collection[Stream]) -> list[Collective]:
+    """Collectives, of which sends of one of these flows that follow each other are one."""
+    result: list[Collective] = []
+    for one in found:
+        before = result[-1] if result else None
+        if before and before.kind == one.kind == "send" and _flow_of(before) == _flow_of(one) in paused:
+            volume = before.tensor_bytes + one.tensor_bytes
+            result[-1] = replace(before, tensor_bytes=volume, phases=(*before.phases, *one.phases))
+        else:
+            result.append(one)
     return result
+
+
+def _flow_of(send: Collective) -> Stream:
+    return next(iter(send.phases[0].spans))

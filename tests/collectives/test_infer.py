@@ -131,6 +131,18 @@ def test_sends_have_the_bytes_of_their_tensors() -> None:
     assert found == {hosts: size for (_, hosts), (_, size) in wanted.items()}
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["torchp2p-mlp1-sgd-32-gloo-10ms-ps-n1-r1", "torchp2p-resnet_like-sgd-32-gloo-1ms-ps-n1-250mbit-r3"],
+)
+def test_a_send_that_pauses_in_slow_start_is_one(name: str) -> None:
+    """Behind a delay a worker and its server send a few windows, and then all the rest."""
+    with ddnn_traces.open(CAPTURES.parent / "dataset", runs=name) as dataset:
+        found, size = dataset.query("collectives"), dataset.sql("SELECT model_bytes FROM runs").item()
+    assert found["kind"].to_list() == ["send", "send"]
+    assert found["tensor_bytes"].to_list() == pytest.approx([size, size], rel=5e-5)
+
+
 def test_buckets_without_a_pause_are_told_apart() -> None:
     """The gradients of mlp4 are in buckets of 1,666,600 and 2,009,600 bytes by the workers' events."""
     jobs = infer(streams_of(CAPTURES / "jobs-ddp-moe-normal-n4"))
