@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -50,6 +51,7 @@ _MUCH_EXTRA = 300.0  # in all steps: less moves no step
 _FEWEST, _MOST_FEW = 4, 12  # steps of a job without a period: three equal parts may be those of one sharded step
 _LONGER = 2.0  # times any other silence behind the first step
 _LONGEST = 64  # silences that are looked at
+_MOST_CHANCE = 0.01  # that silences by turns are so by chance
 _SOME_STEPS = 0.2  # share, in which a host that computes for itself is not behind all that send to it
 
 
@@ -509,7 +511,28 @@ def in_steps(job: Job) -> tuple[Job, Steps] | None:
     even = dict(_without_extra(stream, period, stream.position_at(start), number) for stream, period in job.items())
     if even.keys() != job.keys():
         silences = step_silences(even)
-    return None if silences is None else (even, _steps_at(even, *silences))
+    return None if silences is None else _without_halves(even, *silences)
+
+
+def _without_halves(job: Job, number: Array, start: Array, idle: Array) -> tuple[Job, Steps]:
+    """The job and its steps; of two hosts, steps by turns behind a long and a short silence are halves of steps.
+
+    The halves of an all-reduce of two hosts send the same bytes, as steps do. Between halves hosts wait for less time than they
+    send; before a step they compute.
+    """
+    steps = _steps_at(job, number, start, idle)
+    if len(hosts_of(job)) > 2:
+        return job, steps
+    between = np.isin(number, steps.whole) & np.isin(number - 1, steps.whole)
+    silence, waits = start - idle, float(np.median(idle[1:] - start[:-1])) / 2
+    for turn in (0, 1):
+        is_long = number % 2 == turn
+        long, short = silence[between & is_long], silence[between & ~is_long]
+        is_rare = 2 <= _MOST_CHANCE * math.comb(len(long) + len(short), len(long))
+        if is_rare and len(short) and long.min() > short.max() and np.median(short) <= waits:
+            whole = {stream: replace(period, size=2 * period.size) for stream, period in job.items()}
+            return whole, _steps_at(whole, (number[is_long] - turn) // 2, start[is_long], idle[is_long])
+    return job, steps
 
 
 def in_few_steps(streams: Sequence[Stream]) -> tuple[Job, Steps] | None:

@@ -420,6 +420,8 @@ def _all_reduce(pieces: Sequence[_Piece], volume: float, size: int, by: str) -> 
         "lengths": f"messages of one of several lengths on each of {size} flows, without a pause",
     }[by]
     halves = "two all_gather or reduce_scatter, or one of twice the bytes"
+    if size == 2:
+        halves += ", or a half of a larger all_reduce"
     order = tuple(shapes.order_of(list(phases[0].spans)))
     return Collective("all_reduce", halves, "ring", order, volume * size / (2 * (size - 1)), evidence, phases)
 

@@ -186,6 +186,34 @@ def test_messages_of_a_step_that_is_one_all_reduce(name: str, algorithm: str, si
     assert one["tensor_bytes"] == pytest.approx(size, rel=0.005)
 
 
+def test_halves_of_a_step_of_two_hosts_are_no_steps() -> None:
+    """Six steps of Open MPI with two ranks each: the tensor of 3,676,200 bytes goes around a ring of four."""
+    [job] = tables.jobs_of("run", pq.read_table(Path(__file__).parent / "two_ranks_on_two_hosts.parquet")).to_pylist()
+    [one] = job["collectives"]
+    assert {transfer["step"] for transfer in one["transfers"]} == set(range(6))
+    assert one["tensor_bytes"] == pytest.approx(3_676_200 * (3 / 4) / (1 / 2), rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("waits_ms", "transfer_ms", "steps"),
+    [
+        ([60, 10], 30, 6),
+        ([60, 10, 60], 30, 12),  # not by turns
+        ([60, 30], 30, 12),  # the short ones are longer than half of what is sent: steps compute for as long
+        ([60, 60], 30, 12),
+    ],
+)
+def test_silences_by_turns_tell_the_halves_of_steps_of_two_hosts(
+    waits_ms: list[int], transfer_ms: int, steps: int
+) -> None:
+    """Twelve equal parts, each way, with these silences before them."""
+    last = np.cumsum(np.resize(waits_ms, 12) + transfer_ms) * 1_000_000
+    first, size = last - transfer_ms * 1_000_000, np.full(12, 400_000)
+    start = np.cumsum(size) - size
+    (job,) = infer([Stream(n, *hosts, start, size, first, last, start) for n, hosts in enumerate(("ab", "ba"))])
+    assert len(job.steps.whole) == steps
+
+
 @pytest.mark.parametrize(("order", "found"), [("lsl", True), ("ssll", False), ("sl", False), ("lls", False)])
 def test_half_the_bytes_between_other_pairs_are_halving_doubling_from_outside_in(order: str, found: bool) -> None:
     """Otherwise they are all-reduces of pairs, as of tensors and of data. l: pairs 01 and 23, s: 02 and 13."""
