@@ -11,12 +11,14 @@ from functools import cache
 import numpy as np
 
 from ddnn_traces.collectives.periods import BETTER, CLEAR, Period, chain_of, periods, tolerance
+from ddnn_traces.collectives.shapes import is_ring
 from ddnn_traces.collectives.streams import (
     CONTROL_SHARE,
     MS,
     SMALL,
     Array,
     Stream,
+    concatenated,
     distance,
     groups,
     hosts_of,
@@ -47,6 +49,7 @@ _MANY_UNCLEAR = 0.2  # of the bytes, in flows without a clear period
 _BEHIND = 0.1  # of a silence of a step, from its start
 _EXTRA = 150.0  # bytes behind a step: an all-reduce of 8 bytes sends 200 to 400 on each flow of a ring
 _RARE = 1 / 3  # of the steps
+_MOST_OTHER_WAY = 0.4  # of the bytes of a ring, that a validation sends the other way
 _MUCH_EXTRA = 300.0  # in all steps: less moves no step
 _FEWEST, _MOST_FEW = 4, 12  # steps of a job without a period: three equal parts may be those of one sharded step
 _LONGER = 2.0  # times any other silence behind the first step
@@ -77,6 +80,7 @@ def find_jobs(streams: Sequence[Stream]) -> tuple[list[Job], list[Stream]]:
     streams, possible = _without_validation(
         streams, {stream: found for stream in streams if (found := periods(stream))}
     )
+    possible = _without_validation_beside_ring(possible)
     jobs = _by_step_times(possible)
     if not any(is_closed(job) for job in jobs) and (job := _with_best_periods(possible)):
         jobs = [job]
@@ -130,6 +134,56 @@ def _without_validation(
     found = {even.get(stream, stream): periods(even[stream]) if stream in even else possible.get(stream, [])
              for stream in streams}  # fmt: skip
     return list(found), {stream: some for stream, some in found.items() if some}
+
+
+def _without_validation_beside_ring(possible: dict[Stream, list[Period]]) -> dict[Stream, list[Period]]:
+    """The flows without those that send only between some steps of a ring over their hosts, as a validation that
+    gathers predictions the other way around. What a sharded step sends the other way is half of it and more; behind a
+    part of a step, as behind a bucket, hosts wait for less time than they compute before the next step."""
+    heaviest = max(possible, key=lambda stream: stream.end, default=None)
+    if heaviest is None:
+        return possible
+    time = possible[heaviest][0].time
+    ring = {stream: found[0] for stream, found in possible.items() if _near(found[0].time, time)}
+    hosts = hosts_of(ring)
+    others = [stream for stream in possible if stream not in ring and hosts.issuperset(stream.hosts)]
+    if len(hosts) < 3 or not others or not is_ring(list(ring)):
+        return possible
+    if (
+        sum(s.end for s in others) > _MOST_OTHER_WAY * sum(s.end for s in ring)
+        or (silences := step_silences(ring)) is None
+    ):
+        return possible
+    number, start, _ = silences
+    # the answers to the other ring's data go this way
+    first, last = _data_times(list(ring))
+    idle = np.maximum.accumulate(last)[np.searchsorted(first, start).clip(1) - 1]
+    first, last = _data_times(others)
+    between = (first > idle[0]) & (first < start[-1])
+    first, last = first[between], last[between]
+    behind = np.searchsorted(start, first)
+    inside = first > idle[behind]
+    ends = np.zeros(len(start))
+    np.maximum.at(ends, behind[inside], last[inside])
+    rare = ends > 0
+    if (
+        not 2 <= rare.sum() <= _RARE * len(rare)
+        or inside.sum() < _ALWAYS * len(inside)
+        or len(number) < _ALWAYS * (number[-1] + 1)
+    ):
+        return possible
+    if np.median((start - ends)[rare]) > 2 * np.median((start - idle)[~rare]):
+        return possible
+    return {stream: found for stream, found in possible.items() if stream not in others}
+
+
+def _data_times(streams: Sequence[Stream]) -> tuple[Array, Array]:
+    """First and last packets of all messages with data, by the first, ns."""
+    first, last = (
+        concatenated([getattr(stream, time)[stream.size > SMALL] for stream in streams]) for time in ("first", "last")
+    )
+    order = np.argsort(first, kind="stable")
+    return first[order], last[order]
 
 
 def without_rare(stream: Stream, ends: Array, number: Array, least: float = 0.0) -> Stream | None:
@@ -517,18 +571,18 @@ def in_steps(job: Job) -> tuple[Job, Steps] | None:
 def _without_halves(job: Job, number: Array, start: Array, idle: Array) -> tuple[Job, Steps]:
     """The job and its steps; of two hosts, steps by turns behind a long and a short silence are halves of steps.
 
-    The halves of an all-reduce of two hosts send the same bytes, as steps do. Between halves hosts wait for less time than they
-    send; before a step they compute.
+    The halves of an all-reduce of two hosts send the same bytes, as steps do. Between halves hosts wait for half as
+    long as they send, or less; before a step they compute.
     """
     steps = _steps_at(job, number, start, idle)
-    if len(hosts_of(job)) > 2:
+    if len(hosts_of(job)) > 2 or not _is_one_size(job):
         return job, steps
     between = np.isin(number, steps.whole) & np.isin(number - 1, steps.whole)
     silence, waits = start - idle, float(np.median(idle[1:] - start[:-1])) / 2
     for turn in (0, 1):
         is_long = number % 2 == turn
         long, short = silence[between & is_long], silence[between & ~is_long]
-        is_rare = 2 <= _MOST_CHANCE * math.comb(len(long) + len(short), len(long))
+        is_rare = _MOST_CHANCE * math.comb(len(long) + len(short), len(long)) >= 2
         if is_rare and len(short) and long.min() > short.max() and np.median(short) <= waits:
             whole = {stream: replace(period, size=2 * period.size) for stream, period in job.items()}
             return whole, _steps_at(whole, (number[is_long] - turn) // 2, start[is_long], idle[is_long])

@@ -30,6 +30,7 @@ _FEW_PAIRS = 0.1  # of the sends of a step
 _DOUBLED = 7 / 6  # between the volume of three all-gathers and that of four
 _SHARD = "each volume is there three times in the step: two all_gather and a reduce_scatter of a shard"
 _AS_ALL_REDUCE = "; the reduce_scatter sends twice its volume, as gloo's, which is an all-reduce"
+_OTHER_JOB = "that of another job in step with this one"
 _OFTEN = 2.5  # times as often is a length seen as twice that length, where ends are not seen: 4 to 13 times
 _SAME_ENDS = 0.1  # of the messages of a phase, by their ends and by their length
 _GLOO_HEADER = 48  # bytes of a message
@@ -83,7 +84,35 @@ def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]
         return several
     result = _without_pairs(_without_exchanges(result, whole, steps, parts), steps, parts)
     result = [_without_headers(one, header, steps, parts) if one.kind == "send" else one for one in result]
-    return _divided_sends(result)
+    return _with_other_jobs(_divided_sends(result))
+
+
+def _with_other_jobs(found: Sequence[Collective]) -> list[Collective]:
+    """The collectives; where those of the same hosts are the same on several sets of flows, what else they could be:
+    a second training of the model that keeps in step sends nothing else. Rings and trees at once are one's channels."""
+    parts: dict[frozenset[Stream], list[Collective]] = {}
+    for one in found:
+        flows = frozenset(stream for phase in one.phases for stream in phase.spans)
+        joined = [other for other in parts if not other.isdisjoint(flows)]
+        parts[flows.union(*joined)] = [*itertools.chain.from_iterable(parts.pop(other) for other in joined), one]
+    alike = [
+        part for part in parts.values() if len({frozenset(one.hosts) for one in part}) == 1 < len(part[0].hosts) - 1
+    ]
+    twins = {one for part, other in itertools.permutations(alike, 2) if _is_as(part, other) for one in part}
+    return [
+        replace(one, kind_or=" or ".join(filter(None, [one.kind_or, _OTHER_JOB]))) if one in twins else one
+        for one in found
+    ]
+
+
+def _is_as(part: Sequence[Collective], other: Sequence[Collective]) -> bool:
+    """Whether two sets of collectives have the same kinds, hosts and bytes."""
+    if len(part) != len(other) or set(part[0].hosts) != set(other[0].hosts):
+        return False
+    both = (sorted(some, key=lambda one: (one.kind, one.tensor_bytes)) for some in (part, other))
+    return all(
+        a.kind == b.kind and abs(a.tensor_bytes / b.tensor_bytes - 1) <= EQUAL for a, b in zip(*both, strict=True)
+    )
 
 
 def _one_after_the_other(phase: Phase, steps: Steps, parts: dict[Stream, Parts]) -> bool:
@@ -421,7 +450,9 @@ def _all_reduce(pieces: Sequence[_Piece], volume: float, size: int, by: str) -> 
     }[by]
     halves = "two all_gather or reduce_scatter, or one of twice the bytes"
     if size == 2:
-        halves += ", or a half of a larger all_reduce"
+        halves += ", a half of a larger all_reduce, or sends both ways"
+    elif rounds < size - 1:
+        halves += ", or broadcasts of each host in turn: fewer messages than rounds are seen"
     order = tuple(shapes.order_of(list(phases[0].spans)))
     return Collective("all_reduce", halves, "ring", order, volume * size / (2 * (size - 1)), evidence, phases)
 

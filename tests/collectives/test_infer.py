@@ -194,6 +194,34 @@ def test_halves_of_a_step_of_two_hosts_are_no_steps() -> None:
     assert one["tensor_bytes"] == pytest.approx(3_676_200 * (3 / 4) / (1 / 2), rel=0.001)
 
 
+@pytest.mark.parametrize(("size", "is_said"), [(1.0, True), (1.5, False)])
+def test_equal_collectives_on_flows_of_their_own_may_be_of_another_job(size: float, is_said: bool) -> None:
+    """Two rings of four hosts, each way one, one behind the other in each of ten steps."""
+    streams = []
+    for way, more in ((1, 1.0), (3, size)):
+        first = (1000 * np.arange(10)[:, None] + 100 * way + np.arange(6)).ravel() * 1_000_000
+        each = np.full(60, round(100_000 * more))
+        start = np.cumsum(each) - each
+        for host in range(4):
+            hosts = str(host), str((host + way) % 4)
+            streams.append(Stream(len(streams), *hosts, start, each, first, first + 1_000_000, start + each))
+    (job,) = infer(streams)
+    assert [(one.kind, len(one.hosts)) for one in job.collectives] == [("all_reduce", 4)] * 2
+    assert ["another job" in (one.kind_or or "") for one in job.collectives] == [is_said] * 2
+
+
+def test_fewer_messages_than_rounds_may_be_broadcasts() -> None:
+    """Each host sends one message to the next one in a step: a ring needs three rounds."""
+    first = 1_000_000_000 * np.arange(10)
+    size = np.full(10, 1_000_000)
+    start = np.cumsum(size) - size
+    (job,) = infer(
+        [Stream(n, str(n), str((n + 1) % 4), start, size, first, first + 9_000_000, start + size) for n in range(4)]
+    )
+    (one,) = job.collectives
+    assert "broadcasts" in (one.kind_or or "")
+
+
 @pytest.mark.parametrize(
     ("waits_ms", "transfer_ms", "steps"),
     [
@@ -499,6 +527,46 @@ def test_a_validation_that_gathers_parameters_is_no_part_of_a_step() -> None:
         assert sorted(one["tensor_bytes"] for one in job["collectives"] if one["kind"] == kind) == sorted(
             times * layers
         )
+
+
+def test_gathered_predictions_make_no_steps_longer() -> None:
+    """DistributedDataParallel on gloo, 24 steps, with four all-gathers of predictions behind each sixth."""
+    [job] = tables.jobs_of("run", pq.read_table(Path(__file__).parent / "validation_beside_a_ring.parquet")).to_pylist()
+    assert len(job["flows"]) == 4
+    assert {transfer["step"] for one in job["collectives"] for transfer in one["transfers"]} == set(range(24))
+    assert [one["tensor_bytes"] for one in job["collectives"]] == pytest.approx([2_004_000] * 2, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("edges", "size", "next_ms", "steps"),
+    [
+        ([(1, 0), (2, 1), (3, 2), (0, 3)], 200_000, 100, 24),  # the ring the other way around
+        ([(1, 0), (2, 0)], 200_000, 100, 24),  # to one host, the third one's neighbour
+        ([(1, 0), (2, 1), (3, 2), (0, 3)], 200_000, 300, 6),  # parts of a step: hosts compute before the next one
+        ([(1, 0), (2, 1), (3, 2), (0, 3)], 2_000_000, 100, 5),  # scatters of a sharded step; five are whole
+    ],
+)
+def test_a_validation_on_other_flows_makes_no_steps_longer(
+    edges: list[tuple[int, int]], size: int, next_ms: int, steps: int
+) -> None:
+    """Four hosts send 1 MB each to the next one in a ring every 150 ms. Behind each fourth time other flows send."""
+    wait = np.resize([100, 100, 100, 200 + next_ms], 24)
+    last = (np.cumsum(wait + 50) - wait) * 1_000_000
+    streams = []
+    for src, dst in [(host, (host + 1) % 4) for host in range(4)]:
+        start = 1_000_000 * np.arange(24)
+        ends = start + 1_000_000
+        streams.append(
+            Stream(len(streams), str(src), str(dst), start, np.diff(ends, prepend=0), last - 50_000_000, last, ends)
+        )
+    first = last[3::4] + 100_000_000
+    for src, dst in edges:
+        start = size * np.arange(6)
+        streams.append(
+            Stream(len(streams), str(src), str(dst), start, np.full(6, size), first, first + 100_000_000, start + size)
+        )
+    (job,) = infer(streams)
+    assert len(job.steps.whole) == steps
 
 
 @pytest.mark.parametrize(
