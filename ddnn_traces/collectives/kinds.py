@@ -27,6 +27,7 @@ _MESSAGE = 0.003  # of a phase's bytes, between two messages of one length
 _EXACT = 5e-4  # of the bytes, for a sum of messages
 _AS_ONE = 8  # sends that are seen as one, at most: without a pause between them
 _FEW_PAIRS = 0.1  # of the sends of a step
+_OF_TWO_SHARDS = 6  # collectives
 _DOUBLED = 7 / 6  # between the volume of three all-gathers and that of four
 _SHARD = "each volume is there three times in the step: two all_gather and a reduce_scatter of a shard"
 _AS_ALL_REDUCE = "; the reduce_scatter sends twice its volume, as gloo's, which is an all-reduce"
@@ -259,7 +260,8 @@ def _shards(runs: Sequence[list[_Piece]], size: int, header: float) -> list[Coll
 
 def _with_one_length_each_way(runs: Sequence[list[_Piece]], size: int) -> Iterator[list[list[_Piece]]]:
     """Divisions where all collectives one way around have as many messages, and those the other way: gloo gathers one
-    way, and scatters the other way with twice as many. So a late host divides none of them."""
+    way, and scatters the other way with twice as many. So a late host divides none of them. Of one shard these would be
+    the halves of two all-reduces."""
     ways: dict[frozenset[tuple[str, str]], list[list[_Piece]]] = defaultdict(list)
     for run in runs:
         ways[frozenset(stream.hosts for stream in run[0].phase.spans)].append(run)
@@ -267,8 +269,9 @@ def _with_one_length_each_way(runs: Sequence[list[_Piece]], size: int) -> Iterat
         return
     for lengths in itertools.product([size - 1, 2 * (size - 1), 4 * (size - 1)], repeat=2):
         found = [_grouped(run, [length]) for own, length in zip(ways.values(), lengths, strict=True) for run in own]
-        if all(found):
-            yield [group for groups in found for group in groups or []]
+        division = [group for groups in found for group in groups or []]
+        if all(found) and len(division) >= _OF_TWO_SHARDS:
+            yield division
 
 
 def _pauses(parts: Sequence[Sequence[_Piece]]) -> list[float]:

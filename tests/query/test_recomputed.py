@@ -132,23 +132,30 @@ def spilled(exchange: Exchange, of: Array) -> tuple[int, int]:
     """Sum of `of` over packets before the sender's steps, and after them (less those inside), that are spilled."""
     run, early, late = exchange.run, 0, 0
     window = run.packets["time"] // WINDOW_NS * WINDOW_NS
+    silence = 0.2 * np.concatenate([np.diff([log.begins[0], *log.ends]) for log in run.logs.values()]).mean()
     for src, dst in set(exchange.pair_of_packets):
         here = (run.packets["src"] == src) & (run.packets["dst"] == dst)
         sender, receiver = run.log_at(src) or run.first_log, run.log_at(dst)
         if receiver is None:
             end = max(log.ends[-1] for log in run.logs.values())
-            steps = np.concatenate([np.diff([log.begins[0], *log.ends]) for log in run.logs.values()])
             begins = np.unique(window[here & (window >= end) & (run.packets["payload"] > 0)])
             pauses = begins - np.concatenate([[end], begins + WINDOW_NS])[: len(begins)]
-            silent = np.flatnonzero(pauses > 0.2 * steps.mean())
+            silent = np.flatnonzero(pauses > silence)
             end = begins[silent[0]] if len(silent) else 2**62
         elif receiver is sender:
             continue
         else:
             end = receiver.ends[-1]
+            first, second = sorted((sender.begins[0], receiver.begins[0]))
+            begins = np.unique(window[here & (window < second) & (run.packets["payload"] > 0)])
+            pauses = np.diff(begins, prepend=-(2**62)) - WINDOW_NS
+            begun = min(begins[(pauses > silence) & (begins + WINDOW_NS > first)], default=2**62)
+            of_before = here & (window < begun)
             if receiver.begins[0] < sender.begins[0]:
-                too_early = here & (window + WINDOW_NS <= receiver.begins[0])
+                too_early = here & (window + WINDOW_NS <= first) | of_before & (window + WINDOW_NS <= second)
                 early += of[here & (run.step == -1)].sum() - of[too_early].sum()
+            else:
+                early -= of[of_before & (window >= first) & (window + WINDOW_NS <= second)].sum()
         late += of[here & (run.step == AFTER)].sum() - of[here & (window >= end)].sum()
     return int(early), int(late)
 
