@@ -55,6 +55,7 @@ _FEWEST, _MOST_FEW = 4, 12  # steps of a job without a period: three equal parts
 _LONGER = 2.0  # times any other silence behind the first step
 _LONGEST = 64  # silences that are looked at
 _MOST_CHANCE = 0.01  # that silences by turns are so by chance
+_SEVERAL = 3  # steps without the silence
 _SOME_STEPS = 0.2  # share, in which a host that computes for itself is not behind all that send to it
 
 
@@ -565,7 +566,17 @@ def in_steps(job: Job) -> tuple[Job, Steps] | None:
     even = dict(_without_extra(stream, period, stream.position_at(start), number) for stream, period in job.items())
     if even.keys() != job.keys():
         silences = step_silences(even)
-    return None if silences is None else _without_halves(even, *silences)
+    return None if silences is None or is_of_parts(silences[0]) else _without_halves(even, *silences)
+
+
+def is_of_parts(number: Array) -> bool:
+    """Whether the silence is missing at the same part of each three to six of these steps, and at no other: they are
+    parts of longer steps, of which the capture has too few to show them."""
+    every = np.arange(number[-1] + 1)
+    missing = np.setdiff1d(every, number)
+    return len(missing) >= _SEVERAL and any(
+        np.array_equal(missing, every[every % parts == missing[0] % parts]) for parts in range(3, _MOST_PARTS + 1)
+    )
 
 
 def _without_halves(job: Job, number: Array, start: Array, idle: Array) -> tuple[Job, Steps]:

@@ -19,7 +19,7 @@ from independent import FLOW, read_capture, repeated_bytes, text
 import ddnn_traces
 from ddnn_traces.collectives import shapes, tables
 from ddnn_traces.collectives.infer import infer
-from ddnn_traces.collectives.jobs import Steps, in_few_steps, in_steps, without_rare
+from ddnn_traces.collectives.jobs import Steps, in_few_steps, in_steps, is_of_parts, without_rare
 from ddnn_traces.collectives.kinds import collectives
 from ddnn_traces.collectives.periods import Period, periods
 from ddnn_traces.collectives.phases import measured, parts_of
@@ -184,6 +184,20 @@ def test_messages_of_a_step_that_is_one_all_reduce(name: str, algorithm: str, si
     [one] = job["collectives"]
     assert (one["kind"], len(one["hosts"]), one["algorithm"]) == ("all_reduce", 4, algorithm)
     assert one["tensor_bytes"] == pytest.approx(size, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("number", "found"),
+    [
+        ([0, 1, 3, 4, 6, 7, 9, 10], True),  # three all-gathers and reduce-scatters a step, in a capture of four steps
+        ([0, 1, 3, 4, 6, 8, 9, 10], False),
+        ([0, 1, 3, 4, 6, 7, 8, 9, 10], False),
+        ([0, 1, 3, 4, 6, 7], False),  # two may be so by chance
+        ([*range(11)], False),
+    ],
+)
+def test_a_silence_that_each_third_lacks_is_none_of_steps(number: list[int], found: bool) -> None:
+    assert is_of_parts(np.array(number)) is found
 
 
 def test_halves_of_a_step_of_two_hosts_are_no_steps() -> None:
