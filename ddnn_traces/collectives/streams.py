@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ MS = 1_000_000  # ns
 SMALL = 64  # bytes: gloo's headers have 48, and no data of training is as small
 _LEAST_BYTES = 10_000
 _LEAST_SHARE = 0.002  # of the largest flow
+_PACKET, _NEARLY_ALL = 1500, 0.9  # bytes; share of messages
 CONTROL_SHARE = 0.02  # of the bytes that the largest flow of a job sends in a step
 
 
@@ -52,10 +54,24 @@ class Stream:
 
 
 def with_data(streams: Iterable[Stream]) -> list[Stream]:
-    """The streams that carry data of training: not those of control messages alone."""
+    """The streams that carry data of training: not those of control messages alone, as what a receiver answers."""
     found = [(int(stream.size[stream.size > SMALL].sum()), stream) for stream in streams]
     least = max([_LEAST_BYTES, *(_LEAST_SHARE * size for size, _ in found)])
-    return [stream for size, stream in found if size >= least]
+    sent: Counter[tuple[str, str]] = Counter()
+    for size, stream in found:
+        sent[stream.hosts] += size
+    return [
+        stream
+        for size, stream in found
+        if size >= least and not _is_answer(stream, CONTROL_SHARE * sent[stream.dst, stream.src])
+    ]
+
+
+def _is_answer(stream: Stream, most: float) -> bool:
+    """Whether nearly all messages fit into a packet, and these are less than `most` bytes: gRPC's acknowledgements of
+    data the other way, of 600 to 900 bytes."""
+    in_one = (stream.size > SMALL) & (stream.size <= _PACKET)
+    return bool(in_one.sum() >= _NEARLY_ALL * (stream.size > SMALL).sum() and stream.size[in_one].sum() <= most)
 
 
 def header_bytes(streams: Iterable[Stream]) -> float:

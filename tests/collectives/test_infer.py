@@ -24,7 +24,7 @@ from ddnn_traces.collectives.kinds import collectives
 from ddnn_traces.collectives.periods import Period, periods
 from ddnn_traces.collectives.phases import measured, parts_of
 from ddnn_traces.collectives.sharded import roles_of, sharded
-from ddnn_traces.collectives.streams import Array, Stream
+from ddnn_traces.collectives.streams import Array, Stream, with_data
 from ddnn_traces.traffic.simulator.task_graph import double_tree
 
 CAPTURES = Path(__file__).parents[2] / "data" / "captures"
@@ -198,6 +198,32 @@ def test_messages_of_a_step_that_is_one_all_reduce(name: str, algorithm: str, si
 )
 def test_a_silence_that_each_third_lacks_is_none_of_steps(number: list[int], found: bool) -> None:
     assert is_of_parts(np.array(number)) is found
+
+
+def test_acknowledgements_of_grpc_are_no_data() -> None:
+    """They were taken for hundreds of sends of 600 to 1,400 bytes in a step of this run."""
+    (job,) = infer(streams_of(CAPTURES / "tf-mlp1-sgd-32-grpc-1ms-ring-n3-r2"))
+    (one,) = job.collectives
+    assert (len(job.streams), one.kind, one.algorithm, len(one.hosts)) == (3, "all_reduce", "ring", 3)
+    assert one.tensor_bytes == pytest.approx(940_584, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("size", "messages", "is_data"),
+    [
+        (800, 20, False),
+        (16_000, 1, True),  # no acknowledgement: a part of an all-to-all beside a ring
+        (1400, 200, True),  # as much as a tenth of what comes the other way
+    ],
+)
+def test_small_messages_are_answers_where_far_more_comes_the_other_way(size: int, messages: int, is_data: bool) -> None:
+    def sent(src: str, dst: str, size: int, count: int) -> Stream:
+        sizes = np.full(count, size)
+        start = np.cumsum(sizes) - sizes
+        return Stream(0, src, dst, start, sizes, 1000 * start, 1000 * start, start)
+
+    there, back = sent("a", "b", 280_000, 10), sent("b", "a", size, messages)
+    assert with_data([there, back]) == [there, back][: 1 + is_data]
 
 
 def test_halves_of_a_step_of_two_hosts_are_no_steps() -> None:
