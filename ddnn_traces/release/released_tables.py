@@ -212,7 +212,7 @@ def _write_parquet(path: Path, defined: schema.Table, runs: Mapping[str, Iterato
         write_page_index=True,
         write_page_checksum=True,
         sorting_columns=sorted_by,
-        **encodings(defined.name, plain_times=True),
+        **encodings(defined.name, for_any_reader=True),
     ) as writer:
         for group in row_groups(counted(), arrow, ROW_GROUP_ROWS):
             writer.write_table(group, row_group_size=ROW_GROUP_ROWS)

@@ -95,12 +95,12 @@ def pandas_types(table: schema.Table) -> str:
     return json.dumps({"index_columns": [], "column_indexes": [], "columns": columns, "pandas_version": "2.0.0"})
 
 
-def encodings(name: str, plain_times: bool = False) -> dict[str, Any]:
+def encodings(name: str, for_any_reader: bool = False) -> dict[str, Any]:
     """Encodings for pyarrow: sorted numbers as differences, which are small; other columns, which repeat, by
     dictionary.
 
-    plain_times: sorted times as they are, for readers of all kinds: fastparquet (2026.9) reads differences of more than
-    32 bits, which times have, as wrong values without an error.
+    for_any_reader: no differences of times, and none in columns that may be null. fastparquet (2026.9) reads differences
+    of more than 32 bits as wrong values without an error, and beyond the end of a page that has nulls alone.
     """
     table = schema.table(name)
     sorted_by = {
@@ -109,7 +109,13 @@ def encodings(name: str, plain_times: bool = False) -> dict[str, Any]:
         if column.ascending or (column.name in table.key and column.type == "int64")
     }
     others = [column.name for column in table.columns if column.name not in sorted_by]
-    small = [name for name, column in sorted_by.items() if not (plain_times and column.identifies == "time")]
+    if for_any_reader:
+        others += [name for name, column in sorted_by.items() if column.nullable]
+    small = [
+        name
+        for name, column in sorted_by.items()
+        if not (for_any_reader and (column.nullable or column.identifies == "time"))
+    ]
     return {"use_dictionary": others, "column_encoding": dict.fromkeys(small, "DELTA_BINARY_PACKED")}
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import ceph
 import pytest
+from deltalake.exceptions import CommitFailedError
 from stored import FIRST, NEXT, OTHER, RUN, entries, fails, in_use, killed, objects, of, state, texts, write
 from tools import RunCommand
 
@@ -224,6 +225,28 @@ def test_a_writer_gives_up_after_many_attempts(
     with pytest.raises(StorageError, match=f"other writers were faster {commits.ATTEMPTS} times; nothing was changed"):
         copy(newer, bucket)
     assert state(bucket) == state(local)
+
+
+def test_a_commit_whose_answer_was_lost_is_not_repeated_behind_anothers(
+    local: Path, newer: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy(local, bucket)
+    attempt = commits._attempt
+
+    def unanswered(*arguments: Any) -> Any:
+        monkeypatch.setattr(commits, "_attempt", attempt)
+        attempt(*arguments)
+        with StoreWriter(bucket) as other:
+            other.replace_files(other.texts() | {SOURCES: json.dumps({"folders": {"x": "other"}})})
+        raise CommitFailedError("no answer")
+
+    version = StoredDataset(bucket).head().version
+    with StoreWriter(bucket) as writer:
+        run = write(writer, newer, RUN, ["new"])
+        monkeypatch.setattr(commits, "_attempt", unanswered)
+        writer.commit(run)
+    assert StoredDataset(bucket).head().version == version + 2
+    assert {run for _, run in state(bucket)} >= {"new"}
 
 
 # --- killed writers

@@ -14,7 +14,7 @@ import contextlib
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -40,10 +40,12 @@ def commit(dataset: StoredDataset, added: Added, small_files: Callable[[Head], M
     from deltalake.exceptions import CommitFailedError
 
     mark = secrets.token_hex(8)
+    seen = None
     for attempt in range(1, ATTEMPTS + 1):
         base = dataset.head()
-        if base.mark == mark:  # the store's answer was lost
+        if seen is not None and _is_done(dataset, mark, range(seen + 1, base.version + 1)):
             return base
+        seen = base.version
         try:
             return _attempt(dataset, base, added, small_files, mark)
         except CommitFailedError:
@@ -52,6 +54,11 @@ def commit(dataset: StoredDataset, added: Added, small_files: Callable[[Head], M
     raise StorageError(
         f"{dataset.name}: other writers were faster {ATTEMPTS} times; nothing was changed, try again when they are done"
     )
+
+
+def _is_done(dataset: StoredDataset, mark: str, versions: Iterable[int]) -> bool:
+    """Whether one of these versions is the commit of a mark: its answer was lost, and others may have followed."""
+    return any(found and found.mark == mark for found in map(dataset.head_at, versions))
 
 
 def _attempt(
