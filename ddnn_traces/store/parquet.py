@@ -99,8 +99,8 @@ def encodings(name: str, for_any_reader: bool = False) -> dict[str, Any]:
     """Encodings for pyarrow: sorted numbers as differences, which are small; other columns, which repeat, by
     dictionary.
 
-    for_any_reader: no differences of times, and none in columns that may be null. fastparquet (2026.9) reads differences
-    of more than 32 bits as wrong values without an error, and beyond the end of a page that has nulls alone.
+    for_any_reader: no differences of times, and none in columns that may be null. fastparquet (2026.9) reads those of
+    more than 32 bits as wrong values without an error, and beyond the end of a page that has nulls alone.
     """
     table = schema.table(name)
     sorted_by = {
