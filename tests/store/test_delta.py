@@ -11,7 +11,6 @@ from typing import Any
 
 import ceph
 import pytest
-from deltalake.exceptions import CommitFailedError
 from stored import FIRST, NEXT, OTHER, RUN, entries, fails, in_use, killed, objects, of, state, texts, write
 from tools import RunCommand
 
@@ -230,6 +229,8 @@ def test_a_writer_gives_up_after_many_attempts(
 def test_a_commit_whose_answer_was_lost_is_not_repeated_behind_anothers(
     local: Path, newer: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from deltalake.exceptions import CommitFailedError
+
     copy(local, bucket)
     attempt = commits._attempt
 
