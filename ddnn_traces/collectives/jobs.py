@@ -139,8 +139,7 @@ def _without_validation(
 
 def _without_validation_beside_ring(possible: dict[Stream, list[Period]]) -> dict[Stream, list[Period]]:
     """The flows without those that send only between some steps of a ring over their hosts, as a validation that
-    gathers predictions the other way around. What a sharded step sends the other way is half of it and more; behind a
-    part of a step, as behind a bucket, hosts wait for less time than they compute before the next step."""
+    gathers predictions the other way around. What a sharded step sends the other way is half of it and more."""
     heaviest = max(possible, key=lambda stream: stream.end, default=None)
     if heaviest is None:
         return possible
@@ -150,14 +149,19 @@ def _without_validation_beside_ring(possible: dict[Stream, list[Period]]) -> dic
     others = [stream for stream in possible if stream not in ring and hosts.issuperset(stream.hosts)]
     if len(hosts) < 3 or not others or not is_ring(list(ring)):
         return possible
-    if (
-        sum(s.end for s in others) > _MOST_OTHER_WAY * sum(s.end for s in ring)
-        or (silences := step_silences(ring)) is None
-    ):
+    if sum(s.end for s in others) > _MOST_OTHER_WAY * sum(s.end for s in ring) or not _are_between(ring, others):
         return possible
+    return {stream: found for stream, found in possible.items() if stream not in others}
+
+
+def _are_between(job: Job, others: Sequence[Stream]) -> bool:
+    """Whether other flows send between few of a job's steps, and nowhere else. Behind a part of a step, as behind a
+    bucket, hosts wait for less time than they compute before the next step."""
+    if (silences := step_silences(job)) is None:
+        return False
     number, start, _ = silences
     # the answers to the other ring's data go this way
-    first, last = _data_times(list(ring))
+    first, last = _data_times(list(job))
     idle = np.maximum.accumulate(last)[np.searchsorted(first, start).clip(1) - 1]
     first, last = _data_times(others)
     between = (first > idle[0]) & (first < start[-1])
@@ -167,15 +171,12 @@ def _without_validation_beside_ring(possible: dict[Stream, list[Period]]) -> dic
     ends = np.zeros(len(start))
     np.maximum.at(ends, behind[inside], last[inside])
     rare = ends > 0
-    if (
-        not 2 <= rare.sum() <= _RARE * len(rare)
-        or inside.sum() < _ALWAYS * len(inside)
-        or len(number) < _ALWAYS * (number[-1] + 1)
-    ):
-        return possible
-    if np.median((start - ends)[rare]) > 2 * np.median((start - idle)[~rare]):
-        return possible
-    return {stream: found for stream, found in possible.items() if stream not in others}
+    return bool(
+        2 <= rare.sum() <= _RARE * len(rare)
+        and inside.sum() >= _ALWAYS * len(inside)
+        and len(number) >= _ALWAYS * (number[-1] + 1)
+        and np.median((start - ends)[rare]) <= 2 * np.median((start - idle)[~rare])
+    )
 
 
 def _data_times(streams: Sequence[Stream]) -> tuple[Array, Array]:
