@@ -44,7 +44,4 @@ def _fill(dataset: Dataset, file: Path) -> None:
     connection.execute(f"ATTACH {sql_literal(str(file))} AS frozen")
     for table in schema.TABLES:
         connection.execute(f"DROP VIEW frozen.{table}; CREATE TABLE frozen.{table} AS FROM {table}")
-    connection.execute("USE frozen")
-    for comment in views.table_comments("TABLE"):
-        connection.execute(comment)
-    connection.execute("USE memory; DETACH frozen")
+    connection.execute(";".join(["USE frozen", *views.table_comments("TABLE"), "USE memory", "DETACH frozen"]))

@@ -106,16 +106,11 @@ def encodings(name: str, for_any_reader: bool = False) -> dict[str, Any]:
     sorted_by = {
         column.name: column
         for column in table.columns
-        if column.ascending or (column.name in table.key and column.type == "int64")
+        if (column.ascending or (column.name in table.key and column.type == "int64"))
+        and not (for_any_reader and column.nullable)
     }
     others = [column.name for column in table.columns if column.name not in sorted_by]
-    if for_any_reader:
-        others += [name for name, column in sorted_by.items() if column.nullable]
-    small = [
-        name
-        for name, column in sorted_by.items()
-        if not (for_any_reader and (column.nullable or column.identifies == "time"))
-    ]
+    small = [name for name, column in sorted_by.items() if not (for_any_reader and column.identifies == "time")]
     return {"use_dictionary": others, "column_encoding": dict.fromkeys(small, "DELTA_BINARY_PACKED")}
 
 
