@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from ddnn_traces.collectives import shapes
-from ddnn_traces.collectives.jobs import Steps
 from ddnn_traces.collectives.phases import EQUAL, SAME_BYTES, Parts, Pattern, Phase, Spans, measured, merge, pause
+from ddnn_traces.collectives.steps import Steps
 from ddnn_traces.collectives.streams import Stream, groups
 
 Edge = tuple[Stream, ...]  # the flows of one transfer

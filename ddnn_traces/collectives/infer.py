@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ddnn_traces.collectives.irregular import irregular_parts
-from ddnn_traces.collectives.jobs import Steps, find_jobs, in_few_steps, in_steps, is_closed
+from ddnn_traces.collectives.jobs import find_jobs
 from ddnn_traces.collectives.kinds import Collective, collectives
 from ddnn_traces.collectives.phases import Parts, parts_of, phases
+from ddnn_traces.collectives.steps import Steps, in_few_steps, in_steps, is_closed
 from ddnn_traces.collectives.streams import Stream, hosts_of, with_data
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddnn_traces.collectives.jobs import Steps
 from ddnn_traces.collectives.phases import Parts
+from ddnn_traces.collectives.steps import Steps
 from ddnn_traces.collectives.streams import MS, SMALL, Array, Stream
 
 _SILENCES = MS * np.array([0.3, 0.5, 0.7, 1, 1.4, 2, 2.8, 4, 5.6, 8, 11, 16])

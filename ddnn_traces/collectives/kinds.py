@@ -16,9 +16,9 @@ import numpy as np
 
 from ddnn_traces.collectives import shapes
 from ddnn_traces.collectives.completion import apart, completed, divided
-from ddnn_traces.collectives.jobs import Steps
 from ddnn_traces.collectives.phases import EQUAL, SAME_LENGTH, Parts, Phase, measured, part_in, pause
 from ddnn_traces.collectives.sharded import roles_of
+from ddnn_traces.collectives.steps import Steps
 from ddnn_traces.collectives.streams import Array, Stream, by_hosts, header_bytes, hosts_of, without_control
 from ddnn_traces.text import counted
 

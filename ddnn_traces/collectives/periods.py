@@ -30,6 +30,9 @@ BETTER = 1.02  # score of a step beside that of its layers; multiples of a true 
 _HARDLY_EVER = 0.1  # share of these silences that another one follows, as noise does
 _AS_LONG = 0.3  # of a silence: what is shorter is noise, 1 to 4 ms behind 17 to 35
 _CHANCE = 1e-3
+ALWAYS = 0.95  # score of what recurs in each step
+ALMOST_BEST = 0.97  # of a flow's best score: rounds of its step have 0.88 to 0.96 of it, or as much in some flows only
+SAME_SIZE = 0.02  # of the bytes of a step
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ddnn_traces.collectives.jobs import Steps
+from ddnn_traces.collectives.steps import Steps
 from ddnn_traces.collectives.streams import MS, SMALL, Array, Stream, by_hosts, concatenated, groups, hosts_of
 
 _PAUSE = 0.2 * MS

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_infer import KINDS, streams_of
+from message_streams import streams_of
+from test_infer import KINDS
 
 from ddnn_traces.collectives.infer import infer
 

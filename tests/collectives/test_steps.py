@@ -1,0 +1,301 @@
+"""Jobs and their steps, of real and made flows: silences, late hosts, validations, few steps."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from message_streams import CAPTURES, streams_of
+
+from ddnn_traces.collectives import tables
+from ddnn_traces.collectives.infer import infer
+from ddnn_traces.collectives.periods import Period, periods
+from ddnn_traces.collectives.steps import in_few_steps, in_steps, is_of_parts
+from ddnn_traces.collectives.streams import Stream
+from ddnn_traces.collectives.validations import without_rare
+
+
+@pytest.mark.parametrize(
+    ("number", "found"),
+    [
+        ([0, 1, 3, 4, 6, 7, 9, 10], True),  # three all-gathers and reduce-scatters a step, in a capture of four steps
+        ([0, 1, 3, 4, 6, 8, 9, 10], False),
+        ([0, 1, 3, 4, 6, 7, 8, 9, 10], False),
+        ([0, 1, 3, 4, 6, 7], False),  # two may be so by chance
+        ([*range(11)], False),
+    ],
+)
+def test_a_silence_that_each_third_lacks_is_none_of_steps(number: list[int], found: bool) -> None:
+    assert is_of_parts(np.array(number)) is found
+
+
+def test_halves_of_a_step_of_two_hosts_are_no_steps() -> None:
+    """Six steps of Open MPI with two ranks each: the tensor of 3,676,200 bytes goes around a ring of four."""
+    [job] = tables.jobs_of("run", pq.read_table(Path(__file__).parent / "two_ranks_on_two_hosts.parquet")).to_pylist()
+    [one] = job["collectives"]
+    assert {transfer["step"] for transfer in one["transfers"]} == set(range(6))
+    assert one["tensor_bytes"] == pytest.approx(3_676_200 * (3 / 4) / (1 / 2), rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("waits_ms", "transfer_ms", "steps"),
+    [
+        ([60, 10], 30, 6),
+        ([60, 10, 60], 30, 12),  # not by turns
+        ([60, 30], 30, 12),  # the short ones are longer than half of what is sent: steps compute for as long
+        ([60, 60], 30, 12),
+    ],
+)
+def test_silences_by_turns_tell_the_halves_of_steps_of_two_hosts(
+    waits_ms: list[int], transfer_ms: int, steps: int
+) -> None:
+    """Twelve equal parts, each way, with these silences before them."""
+    last = np.cumsum(np.resize(waits_ms, 12) + transfer_ms) * 1_000_000
+    first, size = last - transfer_ms * 1_000_000, np.full(12, 400_000)
+    start = np.cumsum(size) - size
+    (job,) = infer([Stream(n, *hosts, start, size, first, last, start) for n, hosts in enumerate(("ab", "ba"))])
+    assert len(job.steps.whole) == steps
+
+
+def test_few_steps_are_told_by_the_longest_silences() -> None:
+    """A step that warms up and three more, of 16 ranks on four hosts, in one of whose rounds all wait for 0.15 s."""
+    name = "mpi-mobilenet_v1-sgd-32-openmpi-normal-ring-n4-4ranks-sleep-r2"
+    about = tomllib.loads((CAPTURES / name / "run.toml").read_text())
+    (job,) = infer(streams_of(CAPTURES / name))
+    (one,) = job.collectives
+    assert (len(job.steps.whole), one.kind, len(one.hosts)) == (1 + about["planned_steps"], "all_reduce", 4)
+    # a ring through 16 ranks sends 15/16 of twice the tensor from host to host, through 4 ranks 3/4
+    assert one.tensor_bytes == pytest.approx(about["model_bytes"] * (15 / 16) / (3 / 4), rel=0.001)
+
+
+@pytest.mark.parametrize(("steps", "pause_ms", "found"), [(4, 40, 4), (4, 60, None), (3, 0, None), (12, 40, 12)])
+def test_three_equal_parts_and_pauses_that_are_not_the_longest_are_no_steps(
+    steps: int, pause_ms: int, found: int | None
+) -> None:
+    """Twenty messages in each step of a ring, with 100 ms between steps, and one pause within the third. Messages and
+    the times between them are of random length, so that flows have no other period."""
+    random = np.random.default_rng(1)
+    size = random.integers(10_000, 90_000, (steps, 20))
+    size[:, -1] += 1_500_000 - size.sum(1)
+    pause = random.integers(250_000, 900_000, (steps, 20))
+    pause[2, 7] += pause_ms * 1_000_000
+    pause[:, 0] = 100_000_000
+    first = np.cumsum(pause)
+    start = np.cumsum(size) - size.ravel()
+    streams = [
+        Stream(host, str(host), str((host + 1) % 4), start, size.ravel(), first, first + 1000, start + size.ravel())
+        for host in range(4)
+    ]
+    jobs = in_few_steps(streams)
+    assert (jobs and len(jobs[1].whole)) == found
+
+
+def test_one_silence_a_step_is_a_period_in_a_long_run_too() -> None:
+    """The longest of 1,500 silences of 200 ms and a little are in every third step or so."""
+    first = np.cumsum(2e8 + np.random.default_rng(1).normal(0, 4e6, 1500)).astype(np.int64)
+    size = np.full(1500, 5_000_000)
+    start = np.cumsum(size) - size
+    (found, *_) = periods(Stream(0, "a", "b", start, size, first, first + 1_000_000, start + size))
+    assert (found.size, found.score) == (5_000_000, pytest.approx(1, abs=0.05))
+
+
+def test_a_link_that_disturbs_a_flow_does_not_make_several_steps_one() -> None:
+    """The flows over a slow link have other silences in each step: that recur by chance every three steps."""
+    name = "torchp2p-eight_layers-sgd-32-gloo-normal-ps-n4-sleep-slow_link_worker3_100"
+    [job] = infer(streams_of(CAPTURES.parent / "faults" / name))
+    assert len(job.steps.whole) >= 15, "of the 16 of run.toml"
+    assert [one.tensor_bytes for one in job.collectives] == [pytest.approx(3_200_000, rel=0.01)]
+
+
+@pytest.mark.long
+def test_a_flow_that_recurs_every_few_steps_joins_the_job_of_the_others() -> None:
+    """20 steps of a server with three workers and 10% loss, which had no job."""
+    table = pq.read_table(Path(__file__).parent / "server_with_loss.parquet")
+    [job] = tables.jobs_of("run", table).to_pylist()
+    assert len({transfer["step"] for one in job["collectives"] for transfer in one["transfers"]}) == 20
+    assert [(one["kind"], one["tensor_bytes"]) for one in job["collectives"]] == [
+        ("all_reduce", pytest.approx(4_835_752, rel=0.001))
+    ]
+
+
+def test_flows_over_a_long_way_join_the_job_of_the_others() -> None:
+    """With 10 ms more on the way of worker-4 its flows pause in each round trip, so that they show no period."""
+    name = "torch-eight_layers-sgd-32-gloo-normal-ring-n4-sleep-delay_worker4_10"
+    [job] = infer(streams_of(CAPTURES.parent / "faults" / name))
+    assert (len(job.hosts), len(job.steps.whole)) == (4, 16)
+    assert [(one.kind, round(one.tensor_bytes, -5)) for one in job.collectives] == [
+        ("all_reduce", 1_200_000), ("all_reduce", 2_000_000)
+    ]  # fmt: skip
+
+
+def test_noise_has_no_job() -> None:
+    """Flows between four hosts that send at random sizes and times."""
+    random = np.random.default_rng(1)
+    streams = []
+    for number, (src, dst) in enumerate((a, b) for a in range(4) for b in range(4) if a != b):
+        size = random.integers(100, 50_000, 300)
+        first = np.cumsum(random.exponential(5e6, 300)).astype(np.int64)
+        start = np.cumsum(size) - size
+        streams.append(Stream(number, f"10.0.0.{src}", f"10.0.0.{dst}", start, size, first, first + 100, start + size))
+    assert infer(streams) == []
+
+
+def test_a_validation_behind_some_steps_moves_no_later_step() -> None:
+    """DistributedDataParallel with a pause and an all-reduce of two floats every seven of 21 steps: 200 to 400 bytes
+    more on each flow. Each step's messages take 15 to 95 ms, and the steps 350."""
+    table = pq.read_table(Path(__file__).parent / "validation_every_seven_steps.parquet")
+    [job] = tables.jobs_of("run", table).to_pylist()
+    [collective] = job["collectives"]
+    assert collective["tensor_bytes"] == 4_008_000
+    assert collective["evidence"].startswith("12 messages on each of 4 flows")
+    spans: dict[int, list[int]] = defaultdict(list)
+    for transfer in collective["transfers"]:
+        spans[transfer["step"]] += transfer["first_ns"], transfer["last_ns"]
+    assert len(spans) == 21
+    assert max(max(times) - min(times) for times in spans.values()) < 100_000_000
+
+
+def test_a_validation_that_gathers_parameters_is_no_part_of_a_step() -> None:
+    """14 steps of fully_shard, a validation behind each sixth: its all-gathers are more than a step's, in one direction
+    of the ring only. Sizes are those of four layers."""
+    table = pq.read_table(Path(__file__).parent / "validation_of_fsdp.parquet")
+    [job] = tables.jobs_of("run", table).to_pylist()
+    assert {len({t["step"] for t in one["transfers"]}) for one in job["collectives"]} == {14}
+    layers = [769_920, 1_025_600, 1_077_440, 1_436_160]
+    for kind, times in (("all_gather", 2), ("reduce_scatter", 1)):
+        assert sorted(one["tensor_bytes"] for one in job["collectives"] if one["kind"] == kind) == sorted(
+            times * layers
+        )
+
+
+def test_gathered_predictions_make_no_steps_longer() -> None:
+    """DistributedDataParallel on gloo, 24 steps, with four all-gathers of predictions behind each sixth."""
+    [job] = tables.jobs_of("run", pq.read_table(Path(__file__).parent / "validation_beside_a_ring.parquet")).to_pylist()
+    assert len(job["flows"]) == 4
+    assert {transfer["step"] for one in job["collectives"] for transfer in one["transfers"]} == set(range(24))
+    assert [one["tensor_bytes"] for one in job["collectives"]] == pytest.approx([2_004_000] * 2, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("edges", "size", "next_ms", "steps"),
+    [
+        ([(1, 0), (2, 1), (3, 2), (0, 3)], 200_000, 100, 24),  # the ring the other way around
+        ([(1, 0), (2, 0)], 200_000, 100, 24),  # to one host, the third one's neighbour
+        ([(1, 0), (2, 1), (3, 2), (0, 3)], 200_000, 300, 6),  # parts of a step: hosts compute before the next one
+        ([(1, 0), (2, 1), (3, 2), (0, 3)], 2_000_000, 100, 5),  # scatters of a sharded step; five are whole
+    ],
+)
+def test_a_validation_on_other_flows_makes_no_steps_longer(
+    edges: list[tuple[int, int]], size: int, next_ms: int, steps: int
+) -> None:
+    """Four hosts send 1 MB each to the next one in a ring every 150 ms. Behind each fourth time other flows send."""
+    wait = np.resize([100, 100, 100, 200 + next_ms], 24)
+    last = (np.cumsum(wait + 50) - wait) * 1_000_000
+    streams = []
+    for src, dst in [(host, (host + 1) % 4) for host in range(4)]:
+        start = 1_000_000 * np.arange(24)
+        ends = start + 1_000_000
+        streams.append(
+            Stream(len(streams), str(src), str(dst), start, np.diff(ends, prepend=0), last - 50_000_000, last, ends)
+        )
+    first = last[3::4] + 100_000_000
+    for src, dst in edges:
+        start = size * np.arange(6)
+        streams.append(
+            Stream(len(streams), str(src), str(dst), start, np.full(6, size), first, first + 100_000_000, start + size)
+        )
+    (job,) = infer(streams)
+    assert len(job.steps.whole) == steps
+
+
+@pytest.mark.parametrize(
+    ("more", "is_left"),
+    [
+        ([0, 0, 0, 500, 0, 0, 0, 500, 0, 0], True),  # two of ten
+        ([0, 500, 0, 500, 0, 500, 0, 500, 0, 0], False),  # in too many
+        ([0, 0, 0, 500, -500, 0, 0, 0, 0, 0], False),  # what comes early is no validation
+        ([3, -90, 40, 500, -60, 80, -40, 10, -70, 30], False),  # no step has the same bytes
+        ([0] * 10, False),
+    ],
+)
+def test_what_few_steps_send_more_is_taken_off_at_their_start(more: list[int], is_left: bool) -> None:
+    """Two messages of 100 kB a step and, where there is more, a third one before them; in kB."""
+    sizes = [size for one in more for size in ([one] if one > 0 else []) + [100, 100 + min(one, 0)]]
+    step = [number for number, one in enumerate(more) for _ in range(3 if one > 0 else 2)]
+    size = 1000 * np.array(sizes)
+    place = np.arange(len(size)) - np.searchsorted(step, step)
+    first = 10**8 * np.array(step) + 10**7 * (1 + place)
+    start = np.cumsum(size) - size
+    stream = Stream(0, "a", "b", start, size, first, first + 10**6, start + size)
+    left = without_rare(stream, 10**8 * np.arange(11), np.arange(11))
+    assert (left is not None) == is_left
+    assert left is None or left.size.tolist() == [100_000] * 20
+
+
+def test_three_steps_are_too_few_to_take_off_a_validation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A silence that is seen in three of five steps gives three of their starts."""
+    at = np.arange(3) * 1_000_000
+    stream = Stream(0, "a", "b", at, np.full(3, 1_000_000), at, at + 1, at)
+    job = {stream: Period(1e6, 1.0, np.arange(3), np.arange(3), 1.0, 1e6)}
+    monkeypatch.setattr("ddnn_traces.collectives.steps.step_silences", lambda _: (np.arange(3), at, at - 1))
+    found = in_steps(job)
+    assert found is not None and found[0] == job and found[1].size == {stream: 1_000_000}
+
+
+def test_control_messages_of_another_job_on_the_same_hosts_are_no_flow_of_a_job() -> None:
+    """Two of DistributedDataParallel at once: what a receiver answers on a connection is in no job without its data."""
+    table = pq.read_table(Path(__file__).parent / "two_jobs_of_same_hosts.parquet")
+    jobs = tables.jobs_of("run", table).to_pylist()
+    small, large = sorted(jobs, key=lambda job: job["collectives"][0]["tensor_bytes"])
+    sizes = [job["collectives"][0]["tensor_bytes"] for job in (small, large)]
+    assert sizes == pytest.approx([1_559_520, 5_769_600], rel=1e-4)
+    assert [len(job["flows"]) for job in (small, large)] == [4, 4]
+
+
+def test_flows_that_recur_twice_a_step_are_no_job_of_their_own() -> None:
+    """12 steps of fully_shard with four equal layers: the flows of one direction recur nearly as well in half steps."""
+    [job] = tables.jobs_of("run", pq.read_table(Path(__file__).parent / "fsdp_half_steps.parquet")).to_pylist()
+    assert len({transfer["step"] for one in job["collectives"] for transfer in one["transfers"]}) == 12
+    assert Counter(one["kind"] for one in job["collectives"]) == {"all_gather": 8, "reduce_scatter": 4}
+
+
+def ring_with_a_late_host(late_ms: float, steps: int = 12) -> list[Stream]:
+    """An all-reduce of four hosts on a ring, which compute for 50 ms each step; host 2 computes for `late_ms` more.
+
+    A host sends its first piece when it has computed and sent all of the step before, and each other one when it has
+    received one. A piece has 100,000 bytes and takes 1 ms.
+    """
+    random = np.random.default_rng(3)
+    sent: list[list[float]] = [[] for _ in range(4)]
+    done = np.zeros(4)
+    for _ in range(steps):
+        times = np.zeros((6, 4))
+        times[0] = done + 50 + random.uniform(0, 2, 4) + [0, 0, late_ms, 0]
+        for piece in range(1, 6):
+            times[piece] = np.maximum(times[piece - 1], np.roll(times[piece - 1], 1)) + 1
+        for host in range(4):
+            sent[host] += times[:, host].tolist()
+        done = np.maximum(times[5], np.roll(times[5], 1)) + 1
+    return [
+        Stream(
+            host, str(host), str((host + 1) % 4), start := 100_000 * np.arange(6 * steps), np.full(6 * steps, 100_000),
+            first := (1e6 * np.array(sent[host])).astype(int), first + 900_000, start + 100_000,
+        )
+        for host in range(4)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("late_ms", [0, 20, 40, 100, 300])
+def test_a_late_host_divides_neither_a_step_nor_a_collective(late_ms: float) -> None:
+    """With 100 ms the others wait within the all-reduce for longer than all compute between two steps."""
+    streams = ring_with_a_late_host(late_ms)
+    [job] = infer(streams)
+    [found] = job.collectives
+    assert (found.kind, len(found.hosts)) == ("all_reduce", 4)
+    assert found.tensor_bytes == pytest.approx(400_000, rel=0.01)
+    others = np.min([stream.first[::6] for stream in streams], axis=0)
+    assert np.isin(job.steps.start, others).all(), "a step starts with the first host that has computed"
