@@ -55,6 +55,7 @@ def roce_frame(payload: int = 100, port: int = p.ROCE_PORT, **header: int) -> by
 
 
 OUTER = "192.0.2.1", "192.0.2.2"
+MAPPED = "::ffff:10.0.0.1", "::ffff:10.0.0.2"  # GIDs
 
 
 def outer(body: bytes, protocol: int, six: bool = False) -> bytes:
@@ -236,6 +237,19 @@ def hand_made() -> Iterator[tuple[str, bytes]]:
     )
     headers = [(4, 1), (17, 1), (4, 0xFFFFFF), (129, 1)]
     yield "roce", file(*(eth(in_udp(p.roce(bytes(64), *header), p.ROCE_PORT)) for header in headers))
+    headers = [(4, 1), (17, 1), (4, 0xFFFFFF), (129, 1)]
+    one = [eth(p.route_header(p.roce(bytes(64), *header)), p.ROCE_V1) for header in headers]
+    yield "roce v1", file(*one)
+    yield (
+        "roce v1, IPv4",
+        file(*(eth(p.route_header(p.roce(bytes(64), *header), *MAPPED), p.ROCE_V1, [p.VLAN]) for header in headers)),
+    )
+    yield "roce v1, not", file(
+        eth(p.route_header(TCP, following=p.TCP), p.ROCE_V1), eth(bytes([0x40]) + one[0][15:], p.ROCE_V1), one[0],
+        eth(p.route_header(b""), p.ROCE_V1), eth(p.route_header(p.roce(), "::ffff:10.0.0.1"), p.ROCE_V1),
+    )  # fmt: skip
+    yield "roce v1 in vxlan", file(eth(in_udp(p.vxlan(one[0]), 4789)), eth(outer(p.erspan(one[0], 2), p.GRE)))
+    yield "roce v1 of sll", file(p.sll(one[0][14:], p.ROCE_V1), p.sll(one[0][14:], p.ROCE_V1), link=p.SLL)
     for snaplen in (54, 58, 60, 96, 110):
         frames = eth(V4), eth(p.ipv4(UDP, protocol=p.UDP)), eth(p.ipv4(p.tcp(bytes(2000), options=p.TIMESTAMPS)))
         yield f"snaplen {snaplen}", file(*frames, snaplen=snaplen)

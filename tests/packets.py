@@ -341,6 +341,14 @@ def roce(payload: bytes = b"", opcode: int = 4, queue_pair: int = 0x123456, numb
     return struct.pack(">BBHII", opcode, pad << 4, 0xFFFF, queue_pair, number % 2**24) + payload + bytes(4)
 
 
+ROCE_V1 = 0x8915
+
+
+def route_header(payload: bytes, source: str = "fd00::1", destination: str = "fd00::2", following: int = 27) -> bytes:
+    """InfiniBand's global route header and what follows it; addresses are GIDs."""
+    return ipv6(payload, source, destination, following)
+
+
 def mss_option(size: int) -> bytes:
     return b"\x02\x04" + struct.pack(">H", size)
 

@@ -1,4 +1,4 @@
-"""Made RoCEv2 traffic of one reliable connection: messages, what the network lost, and how that is sent again.
+"""Made RoCE traffic of one reliable connection: messages, what the network lost, and how that is sent again.
 
 The requester sends SENDs and RDMA WRITEs, or READs, whose answers the responder sends. What is captured at the
 receiver lacks the packets that were lost behind the sender. The expected counts come from sets of the numbers in a
@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
 
 import packets as p
 
@@ -32,12 +33,38 @@ class Sent:
     ecn: int = 0
     is_answer: bool = False
 
-    def frame(self) -> bytes:
+    def frame(self, carrier: str = "v2") -> bytes:
         (source, _), (destination, pair) = (RESPONDER, REQUESTER) if self.is_answer else (REQUESTER, RESPONDER)
         pad = -self.data % 4
-        udp = p.udp(p.roce(self.body + bytes(pad), self.opcode, pair, self.number, pad), 50_000, p.ROCE_PORT)
-        packet = p.ipv4(udp, source, destination, p.UDP)
-        return p.ethernet(packet[:1] + bytes([self.ecn]) + packet[2:])
+        body = p.roce(self.body + bytes(pad), self.opcode, pair, self.number, pad)
+        return CARRIERS[carrier](body, source, destination, self.ecn)
+
+
+def _v2(body: bytes, source: str, destination: str, ecn: int) -> bytes:
+    packet = p.ipv4(p.udp(body, 50_000, p.ROCE_PORT), source, destination, p.UDP)
+    return p.ethernet(packet[:1] + bytes([ecn]) + packet[2:])
+
+
+def _v1(body: bytes, source: str, destination: str, ecn: int) -> bytes:
+    return p.ethernet(_routed(body, f"::ffff:{source}", f"::ffff:{destination}", ecn), p.ROCE_V1)
+
+
+def _v1_of_ports(body: bytes, source: str, destination: str, ecn: int) -> bytes:
+    return p.ethernet(_routed(body, port_gid(source), port_gid(destination), ecn), p.ROCE_V1, [p.VLAN])
+
+
+def _routed(body: bytes, source: str, destination: str, ecn: int) -> bytes:
+    header = p.route_header(body, source, destination)
+    return header[:1] + bytes([ecn << 4]) + header[2:]
+
+
+def port_gid(address: str) -> str:
+    """The GID of a port that is made from its hardware address, with a number from an IPv4 address."""
+    return f"fe80::202:c9ff:fe00:{int(ip_address(address)) & 0xFFFF:x}"
+
+
+#: Ways in which RoCE's packets travel: frames of a base transport header and what follows, between two IPv4 addresses.
+CARRIERS = {"v2": _v2, "v1": _v1, "v1 of ports": _v1_of_ports}
 
 
 def message(first_opcode: int, number: int, size: int, immediate: bool = False) -> list[Sent]:

@@ -293,7 +293,7 @@ class _Wanted:
 
     def display_filter(self, fragmented: set[int]) -> str:
         """For Wireshark. fragmented: flow_ids that may have fragments."""
-        parts = []
+        parts, routed = [], display_filter.has_route_headers(self.flows)
         if self.selection.flows:
             parts.append(
                 display_filter.any_of(
@@ -306,11 +306,13 @@ class _Wanted:
                 )
             )
         elif self.pair:
-            parts.append(display_filter.of_pair(*self.pair))
+            parts.append(display_filter.of_pair(self.pair[0], self.pair[1], routed))
         if self.selection.step is not None:
             sources = {row["flow_id"]: row["src_ip"] for row in self.flows}
             parts.append(
-                display_filter.of_step((sources[row["flow_id"]], *self.steps[row["worker"]]) for row in self.in_step)
+                display_filter.of_step(
+                    ((sources[row["flow_id"]], *self.steps[row["worker"]]) for row in self.in_step), routed
+                )
             )
         return display_filter.all_of(parts)
 

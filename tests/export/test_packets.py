@@ -614,6 +614,7 @@ def selected(path: Path, text: str) -> int:
 
 FILTERED = {
     **{name: CAPTURES[name] for name in ("pcap < 1", "vlan", "sll2", "raw 101", "icmp", "vxlan", "geneve", "roce",
+                                         "roce v1", "roce v1, IPv4",
                                          "gre", "nested", "ipv6 extension headers")},
     "fragments": FILES["fragments"],
     "fragments, the first one last": FILES["fragments, the first one last"],
@@ -629,6 +630,14 @@ def test_the_filter_selects_all_of_the_cut(name: str, tmp_path: Path) -> None:
             done = cut(dataset, tmp_path / "cut.pcapng", flows=[flow])
             assert selected(tmp_path / "cut.pcapng", done.display_filter) == done.records, done.display_filter
             assert selected(tmp_path / "cut.pcapng", f"!({done.display_filter})") == 0
+
+
+def test_the_filter_of_hosts_has_route_headers(tmp_path: Path) -> None:
+    (tmp_path / "a.pcap").write_bytes(CAPTURES["roce v1, IPv4"])
+    with ddnn_traces.ingest(tmp_path / "a.pcap", tmp_path / "dataset") as dataset:
+        done = cut(dataset, tmp_path / "cut.pcapng", pair=("10.0.0.2", "10.0.0.1"))
+        assert selected(tmp_path / "cut.pcapng", done.display_filter) == done.records == 4
+        assert selected(tmp_path / "cut.pcapng", f"!({done.display_filter})") == 0
 
 
 @pytest.mark.long

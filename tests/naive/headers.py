@@ -9,7 +9,8 @@ from ipaddress import ip_address
 
 from ddnn_traces.pcap.tshark.flows import Encapsulation, Fragment, Packet, Roce, Segment
 
-ETHERTYPES = {0x0800: 4, 0x86DD: 6}
+GRH = 0x1B  # in place of an IP version: InfiniBand's global route header, by its next header
+ETHERTYPES = {0x0800: 4, 0x86DD: 6, 0x8915: GRH}
 PPP_PROTOCOLS = {0x0021: 0x0800, 0x0057: 0x86DD, 0x0281: 0x8847, 0x0283: 0x8848}  # EtherTypes of the same meaning
 LONGEST_802_3, LEAST_ETHERTYPE = 1500, 1536
 SNAP, LLC_IP, SNAP_ORGANIZATIONS = b"\xaa\xaa\3", b"\6\6\3", {b"\0\0\0", b"\0\0\xf8"}
@@ -64,7 +65,7 @@ class Ip:
         return self.fragment is not None and self.fragment.offset > 0
 
 
-Datagram = tuple[int, Part]  # IP version and all from the IP header on
+Datagram = tuple[int, Part]  # IP version, or GRH, and all from that header on
 
 
 def parse(frame: Part, link: int, open_tunnels: bool = True) -> Packet:
@@ -203,7 +204,16 @@ def of_ethertype(ethertype: int, part: Part) -> Datagram:
         return llc(part)
     if ethertype not in ETHERTYPES:
         raise Skip("not_ip")
+    if ETHERTYPES[ethertype] == GRH:
+        return route_header(part)
     return ETHERTYPES[ethertype], part
+
+
+def route_header(part: Part) -> Datagram:
+    """InfiniBand Architecture Specification 1, 8.3: IPv6's layout; next header 0x1B is InfiniBand's own transport."""
+    if part.first(40)[6] != GRH:
+        raise Skip("not_ip")
+    return GRH, part
 
 
 def mpls(part: Part) -> Datagram:
@@ -234,6 +244,8 @@ def by_version(part: Part) -> Datagram:
 def packet(datagram: Datagram, around: Encapsulation | None, tunnels: int, in_fragment: bool) -> Packet:
     """The innermost packet that can be read. around: the tunnel it is in; tunnels: how many may yet be opened."""
     version, part = datagram
+    if version == GRH:
+        return infiniband(part, around)
     ip = ipv4(part, around) if version == 4 else ipv6(part, around)
     if ip.fragment and in_fragment:
         raise Skip("not_ip")  # never counted: the packet belongs to the flow around it
@@ -285,6 +297,16 @@ def ipv6(datagram: Part, around: Encapsulation | None) -> Ip:
     if size > ip_bytes:
         raise Skip("malformed")
     return Ip(source, destination, following, ip_bytes, size, rest, fragment, second >> 4 & 3)
+
+
+def infiniband(datagram: Part, around: Encapsulation | None) -> Packet:
+    """A global route header and a base transport header. GIDs that both map IPv4 (RFC 4291, 2.5.5.2) are IPv4."""
+    ip = ipv6(datagram, around)
+    mapped = [ip_address(end).ipv4_mapped for end in (ip.source, ip.destination)]
+    source, destination = map(str, mapped) if all(mapped) else (ip.source, ip.destination)
+    payload = ip.ip_bytes - ip.headers
+    roce = Roce.parse(ip.rest.captured)
+    return Packet(source, destination, ip.protocol, 0, 0, ip.ip_bytes, payload, around, None, roce)
 
 
 def address(packed: bytes) -> str:

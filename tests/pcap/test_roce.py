@@ -1,4 +1,4 @@
-"""RoCEv2's reliability in both readings of a capture, against traffic whose losses are known (docs/packets.md)."""
+"""RoCE's reliability in both readings of a capture, against traffic whose losses are known (docs/packets.md)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import naive
 import packets as p
 import pytest
 import roce_traffic as roce
-from captures_by_hand import in_time
+from captures_by_hand import T0, in_time
 from readings import read
 from roce_traffic import Sent
 
@@ -25,8 +25,8 @@ def sums(facts: naive.Facts, is_answer: bool = False) -> dict[str, int]:
     return {name: sum(row[name] for row in rows) for name in (*NAMES, "nak_packets", "rnr_packets", "cnp_packets")}
 
 
-def read_packets(packets: Iterable[Sent], **sizes: int) -> naive.Facts:
-    return read(p.pcap(in_time(*(each.frame() for each in packets))), **sizes)
+def read_packets(packets: Iterable[Sent], carrier: str = "v2", **sizes: int) -> naive.Facts:
+    return read(p.pcap(in_time(*(each.frame(carrier) for each in packets))), **sizes)
 
 
 def numbers(packets: Iterable[Sent], is_answer: bool = False) -> tuple[int, ...]:
@@ -173,3 +173,69 @@ def test_parts_without_losses_are_joined(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [sums(facts)[name] for name in NAMES] == [0, 0, 0, 0]
     assert len(joined) > 10
     assert all(joined)
+
+
+# --- without UDP
+
+V1 = [name for name in roce.CARRIERS if name != "v2"]
+
+
+def traffic() -> list[Sent]:
+    """Messages, losses, answers, notifications, and marks in the place of IP's ECN."""
+    packets = [each for size in (9 * roce.MTU, 10, 0) for each in roce.message(roce.WRITE, 7, size, immediate=True)]
+    packets = [Sent(each.opcode, 7 + i, each.body, each.data, roce.CONGESTED) for i, each in enumerate(packets)]
+    sent = [each for each, _ in roce.lossy(packets, [3, 8], 3, selective=False)]
+    answers = roce.message(roce.READ_ANSWER, 30, 3 * roce.MTU)
+    return [*sent, roce.read_request(30, 3 * roce.MTU), *answers, roce.acknowledgement(33), roce.notification()]
+
+
+#: What differs between the versions: sizes of frames and IP, and marks, which RoCEv1 has none of.
+OTHER_SIZES = ("wire_bytes", "captured_bytes", "ip_bytes", "large_packets", "large_payload_bytes", "ce_packets")
+
+
+@pytest.mark.parametrize("carrier", V1)
+def test_the_same_without_udp(carrier: str) -> None:
+    """Queue pairs, opcodes, counters, trains and rows of packets are those of RoCEv2; ECN is not told."""
+    one, two = read_packets(traffic(), carrier), read_packets(traffic())
+
+    def rows(facts: naive.Facts) -> list[dict[str, Any]]:
+        ends = ("src_ip", "dst_ip", "protocol", "src_port", "dst_port")
+        return [
+            {name: value for name, value in flow.items() if name not in (*ends, *OTHER_SIZES)}
+            for flow in facts.flows.values()
+        ]
+
+    assert rows(one) == rows(two)
+    assert sums(one)["psn_repeated_packets"] == sums(two)["psn_repeated_packets"] > 0
+    assert [row[-3:] for row in one.packets] == [row[-3:] for row in two.packets]
+    assert {row[-4] for row in one.packets} == {None}
+    assert {flow["ce_packets"] for flow in one.flows.values()} == {0}
+
+
+def test_addresses_of_route_headers() -> None:
+    """GIDs that map IPv4 addresses are these; one that is made from a hardware address is as it is."""
+    ends = [tuple(key[:5]) for key in read_packets(only(1), "v1").flows]
+    assert ends == [("10.0.0.1", "10.0.0.2", 27, 0, 0)]
+    ends = [tuple(key[:5]) for key in read_packets(only(1), "v1 of ports").flows]
+    assert ends == [("fe80::202:c9ff:fe00:1", "fe80::202:c9ff:fe00:2", 27, 0, 0)]
+
+
+def test_only_the_link_layer_says_what_a_route_header_is() -> None:
+    """27 is another protocol's number behind IPv6, and other next headers are no base transport header."""
+    six = p.ethernet(p.ipv6(p.roce(bytes(20)), protocol=27), p.IPV6)
+    flows = list(read(p.pcap(in_time(six))).flows.values())
+    assert [(flow["protocol"], flow["roce_dest_qp"]) for flow in flows] == [(27, None)]
+    other = p.ethernet(p.route_header(p.tcp(bytes(9)), following=p.TCP), p.ROCE_V1)
+    assert read(p.pcap(in_time(other))).skipped == {"not_ip": (1, len(other))}
+
+
+@pytest.mark.parametrize("carrier", V1)
+def test_every_snaplen(carrier: str) -> None:
+    """What is before is needed, 8 bytes of it for the queue pair, 12 for the number, 13 for the syndrome."""
+    frame = roce.acknowledgement(7, roce.SEQUENCE_NAK).frame(carrier)
+    begin = len(frame) - len(p.roce(bytes(4)))
+    facts = read(p.pcap([p.Record(T0, frame[:n], len(frame)) for n in range(len(frame))]))
+    assert facts.skipped == {"cut_short": (begin, begin * len(frame))}
+    told = [(flow["roce_dest_qp"], flow["packets"], flow["nak_packets"]) for flow in facts.flows.values()]
+    assert told == [(None, 8, 0), (0x11, len(frame) - begin - 8, len(frame) - begin - 13)]
+    assert [row[-2] for row in facts.packets] == [None] * 12 + [7] * (len(frame) - begin - 12)

@@ -13,6 +13,7 @@ from ddnn_traces.pcap.compiled.cut import packet_at
 from ddnn_traces.pcap.compiled.headers import (
     DESTINATION,
     FOLLOW,
+    GRH,
     LATER_FRAGMENT,
     LENGTH_AT,
     LENGTH_BYTES,
@@ -80,7 +81,7 @@ def _in_ip_header(buf, i, version, words):
     for at in (i + 12, i + 16) if version == 4 else (i + 20, i + 36):
         if _known(u32(buf, at), words.ipv4):
             return IP
-        if version == 6 and _known((u32(buf, at - 4) << 32) | u32(buf, at), words.interfaces):
+        if version != 4 and _known((u32(buf, at - 4) << 32) | u32(buf, at), words.interfaces):
             return HARDWARE
     return NOTHING
 
@@ -104,6 +105,9 @@ def _examine_headers(buf, start, end, wire, link, words, mask):
             known = _in_ip_header(buf, i, version, words)
         _understood(mask, i, i + 20 if version == 4 else i + 40 if part == WHOLE else transport, start)
         if part == LATER_FRAGMENT:
+            return known
+        if version == GRH:
+            _understood(mask, transport, min(end, transport + 12), start)
             return known
         if protocol == TCP:
             size = np.int64(buf[transport + 12] >> 4) * 4 if transport + 13 <= end else np.int64(20)

@@ -22,11 +22,13 @@ from ddnn_traces.pcap.compiled.copy import (
     put_record_header,
 )
 from ddnn_traces.pcap.compiled.headers import (
+    BASE_TRANSPORT,
     CUT_SHORT,
     DESTINATION,
     FAMILY_AT,
     FOLLOW,
     GRE,
+    GRH,
     GTP_U_PORT,
     IS_CUT,
     KEPT_FROM,
@@ -39,6 +41,7 @@ from ddnn_traces.pcap.compiled.headers import (
     NOT_IP,
     PPP_IN_GRE,
     ROCE,
+    ROCE_V1_TYPE,
     SIZE,
     SOURCE,
     TCP,
@@ -46,7 +49,7 @@ from ddnn_traces.pcap.compiled.headers import (
     UDP,
     VXLAN_GPE_PORT,
     WHOLE,
-    addresses,
+    ends_of,
     inside,
     ip_header,
     is_typed,
@@ -61,7 +64,7 @@ from ddnn_traces.pcap.compiled.scan import STOPPED, record_at
 #: Why cut() returned, besides the reasons of scan() and OTHER_LINK and NO_TIME: headers of that link are not written.
 UNWRITTEN_LINK = 102
 
-_NESTING = (0x8100, 0x88A8, 0x9100, 0x8864, 0x8847, 0x8848)  # EtherTypes of headers that hold another
+_NESTING = (0x8100, 0x88A8, 0x9100, 0x8864, 0x8847, 0x8848, ROCE_V1_TYPE)  # EtherTypes of headers that hold another
 _NO_TYPE = 0xFFFF  # reserved (RFC 1701)
 _HOP_LIMIT = 64
 _ACK = 16
@@ -322,20 +325,28 @@ def _copy_tcp(buf, t, end, a, b, c, d, substitutes, out, shift):
 
 
 @helper
+def _copy_base_transport(buf, j, end, out, shift):
+    """RoCE's base transport header at j, opcode and queue pair of it, where both were captured: offset after it."""
+    if j + 8 > end:
+        return j
+    after = min(end, j + 12)
+    _clear(j, after, out, shift)
+    out[j + shift] = buf[j]
+    _copy(buf, j + 5, j + 8, out, shift)
+    return after
+
+
+@helper
 def _copy_udp(buf, t, end, substitutes, out, shift):
     """The header at t, with that of RoCEv2 after it: offset after both."""
     src, dst = u16(buf, t), u16(buf, t + 2)
-    is_roce = dst == ROCE and t + 16 <= end
-    after = min(end, t + (20 if is_roce else 8))
+    after = min(end, t + 8)
     _clear(t, after, out, shift)
     _put(out, t + shift, substitutes.ports[src], 2)
     _put(out, t + 2 + shift, substitutes.ports[dst], 2)
     if t + 6 <= end:
         _copy(buf, t + 4, t + 6, out, shift)
-    if is_roce:  # opcode and queue pair
-        out[t + 8 + shift] = buf[t + 8]
-        _copy(buf, t + 13, t + 16, out, shift)
-    return after
+    return _copy_base_transport(buf, t + 8, end, out, shift) if dst == ROCE and after == t + 8 else after
 
 
 @helper
@@ -448,9 +459,11 @@ def _frame(buf, start, end, wire, link, substitutes, out, shift):
         _clear(i, after, out, shift)
         # its version, and where it is malformed a header that is too short
         out[i + shift] = version << 4 if outcome == CUT_SHORT else 0x44
+        if version == GRH:
+            out[i + 6 + shift] = BASE_TRANSPORT
         return after
-    a, b, c, d = addresses(buf, i, version)
-    src, dst = _row(version, a, b, substitutes), _row(version, c, d, substitutes)
+    family, a, b, c, d = ends_of(buf, i, version)
+    src, dst = _row(family, a, b, substitutes), _row(family, c, d, substitutes)
     if src < 0 or dst < 0:  # of a flow that ingest left out by --filter
         return _stub(buf, start, end, link, out, shift)
     _copy_link(buf, start, i, version, link, out, shift)
@@ -462,6 +475,11 @@ def _frame(buf, start, end, wire, link, substitutes, out, shift):
         if version == 4:
             new_src, new_dst = substitutes.v4[src, 1], substitutes.v4[dst, 1]
             _copy_ip4(buf, i, after, part == WHOLE, secret, new_src, new_dst, out, shift)
+        elif family == 4:  # in a GRH
+            new_src, new_dst = substitutes.v4[src, 1], substitutes.v4[dst, 1]
+            zero, mapped = np.uint64(0), np.uint64(0xFFFF << 32)
+            low, high = mapped | np.uint64(new_src), mapped | np.uint64(new_dst)
+            _copy_ip6(buf, i, after, secret, zero, low, zero, high, out, shift)
         else:
             v6 = substitutes.v6
             _copy_ip6(buf, i, after, secret, v6[src, 2], v6[src, 3], v6[dst, 2], v6[dst, 3], out, shift)
@@ -473,6 +491,8 @@ def _frame(buf, start, end, wire, link, substitutes, out, shift):
             return after
         if protocol == TCP:
             return _copy_tcp(buf, transport, end, a, b, c, d, substitutes, out, shift)
+        if version == GRH:
+            return _copy_base_transport(buf, transport, end, out, shift)
         if protocol == UDP:
             after = _copy_udp(buf, transport, end, substitutes, out, shift)
         if depth == MOST_TUNNELS:
@@ -485,8 +505,8 @@ def _frame(buf, start, end, wire, link, substitutes, out, shift):
         outcome, protocol, transport, part, port = packet_at(buf, i, version, start, end, wire)
         if outcome != FOLLOW or (outer_part != WHOLE and part != WHOLE):
             return after
-        a, b, c, d = addresses(buf, i, version)
-        src, dst = _row(version, a, b, substitutes), _row(version, c, d, substitutes)
+        family, a, b, c, d = ends_of(buf, i, version)
+        src, dst = _row(family, a, b, substitutes), _row(family, c, d, substitutes)
         if src < 0 or dst < 0:
             return after
         _copy_tunnel(buf, tunnel_protocol, tunnel, i, out, shift)

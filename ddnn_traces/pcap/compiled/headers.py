@@ -1,6 +1,6 @@
 """The header walk: from a frame to the IP packet that is the flow's, and its ports, from captured bytes only.
 
-Most packets need `network_header`, `ip_header` and `ports`. `innermost` treats tunnels, fragments and RoCEv2: its
+Most packets need `network_header`, `ip_header` and `ports`. `innermost` treats tunnels, fragments and RoCE: its
 result is in state.found and state.found_key, whose entries are named here. Offsets are into `buf`, uint8.
 """
 
@@ -37,6 +37,10 @@ WHOLE, FIRST_FRAGMENT, LATER_FRAGMENT = 0, 1, 2
 
 IPIP4, TCP, UDP, IPIP6, GRE = 4, 6, 17, 41, 47
 LEAST_TYPE, LLC_LENGTH = 1536, 1  # lower ones are lengths of IEEE 802.3; one that stands for any
+
+# InfiniBand's global route header has the layout of IPv6's. In place of the IP version it is GRH, since what follows is
+# a base transport header only where the link layer says so: IANA gives the next header 27 to another protocol.
+GRH, ROCE_V1_TYPE, BASE_TRANSPORT = 7, 0x8915, 27
 
 # The link types (link_types.py), a row each; the first one is that of all others. -1 stands for None.
 WALK, SIZE, TYPE_AT, DESTINATION, SOURCE, LENGTH_AT, LENGTH_BYTES, KEPT_FROM, KEPT_TO, FAMILY_AT, IS_CUT = range(11)
@@ -105,6 +109,14 @@ def cooked_type(kind):
     return np.int64(LLC_LENGTH) if kind == 4 else no_length(kind)
 
 
+@inlined
+def route_header(buf, i, end):
+    """(offset, GRH) of a global route header at i, before a base transport header."""
+    if i + 40 > end:
+        return np.int64(CUT_SHORT), np.int64(0)
+    return (i, np.int64(GRH)) if buf[i + 6] == BASE_TRANSPORT else (np.int64(NOT_IP), np.int64(0))
+
+
 @helper
 def _rare_ethertype(buf, kind, i, end):
     """As by_ethertype: VLAN tags, MPLS, PPPoE and LLC, which may hold each other."""
@@ -151,13 +163,15 @@ def _rare_ethertype(buf, kind, i, end):
             organization = u32(buf, i + 2) & 0xFFFFFF
             kind = no_length(u16(buf, i + 6)) if organization == 0 or organization == 0xF8 else np.int64(0)
             i += 8
+        elif kind == ROCE_V1_TYPE:
+            return route_header(buf, i, end)
         else:
             return np.int64(NOT_IP), np.int64(0)
 
 
 @inlined
 def by_ethertype(buf, kind, i, end):
-    """(offset of the IP header, IP version) after an EtherType; version 0 and an outcome where there is none."""
+    """(offset of the IP header, IP version or GRH) after an EtherType; version 0 and an outcome where there is none."""
     if kind == 0x0800:
         return i, np.int64(4)
     return _rare_ethertype(buf, kind, i, end)
@@ -262,7 +276,7 @@ def _rare_link(buf, start, end, link):
 
 @inlined
 def network_header(buf, start, end, link):
-    """(offset of the IP header, IP version) of a frame; version 0 and an outcome where there is none."""
+    """(offset of the IP header, IP version or GRH) of a frame; version 0 and an outcome where there is none."""
     i, version = _plain_link(buf, start, end, link_row(link))
     if version == 0 and i == UNKNOWN_LINK:
         return _rare_link(buf, start, end, link)
@@ -365,14 +379,28 @@ def addresses(buf, i, version):
 
 
 @inlined
+def ends_of(buf, i, version):
+    """IP version of the addresses, and these as addresses(): those of a GRH may be IPv4's (RFC 4291, 2.5.5.2)."""
+    a, b, c, d = addresses(buf, i, version)
+    if version != GRH:
+        return version, a, b, c, d
+    zero, mapped = np.uint64(0), np.uint64(0xFFFF)
+    if a == zero and c == zero and b >> np.uint64(32) == mapped and d >> np.uint64(32) == mapped:
+        low = np.uint64(0xFFFFFFFF)
+        return np.int64(4), zero, b & low, zero, d & low
+    return np.int64(6), a, b, c, d
+
+
+@inlined
 def protocol_word(version, protocol, both_ports):
     """The fifth word of a key."""
     return np.uint64((version << 40) | (protocol << 32) | both_ports)
 
 
-# --- tunnels, fragments, RoCEv2
+# --- tunnels, fragments, RoCE
 
-# Entries of `found`: of the packet, and of the fragment that it is.
+# Entries of `found`: of the packet, and of the fragment that it is. TRANSPORT: with a GRH 8 bytes before the base
+# transport header, which stands after UDP's header elsewhere.
 PROTOCOL, TRANSPORT, PAYLOAD, IP_BYTES, PART, IP_AT, IP_VERSION = range(7)
 FRAGMENT_BEGIN, FRAGMENT_BYTES, FRAGMENT_MORE = range(7, 10)
 FOUND = 10
@@ -582,13 +610,16 @@ def innermost(buf, i, version, start, end, wire, options, state):
             found[PART] = part
         if part != WHOLE:
             _note_fragment(buf, i, version, transport, carried, fragment, tunnel, found, key)
-        a, b, c, d = addresses(buf, i, version)
-        e = protocol_word(version, protocol, both_ports)
+        family, a, b, c, d = ends_of(buf, i, version)
+        e = protocol_word(family, protocol, both_ports)
+        if version == GRH:
+            transport -= 8
         found[PROTOCOL], found[TRANSPORT], found[PAYLOAD], found[IP_BYTES] = protocol, transport, payload, ip_bytes
         found[IP_AT], found[IP_VERSION] = i, version
         key[0], key[1], key[2], key[3], key[4], key[5] = a, b, c, d, e, np.uint64(tunnel << 40)
         port = both_ports & 0xFFFF
-        if protocol == UDP and port == ROCE and part != LATER_FRAGMENT and transport + 16 <= end:
+        is_udp = protocol == UDP and port == ROCE and part != LATER_FRAGMENT
+        if (is_udp or version == GRH) and transport + 16 <= end:
             pair = u32(buf, transport + 12) & 0xFFFFFF
             key[5] |= np.uint64((1 << 32) | (np.int64(buf[transport + 8]) << 24) | pair)
         if part == LATER_FRAGMENT or not options.open_tunnels or depth == MOST_TUNNELS:

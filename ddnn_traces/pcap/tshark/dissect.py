@@ -21,6 +21,7 @@ TCP, UDP, GRE = 6, 17, 47
 IPIP = {4: "ip", 41: "ipv6"}
 VXLAN_PORTS, GENEVE_PORT, ROCE_PORT = (4789, 8472), 6081, 4791
 VXLAN_GPE_PORT, GTP_U_PORT = 4790, 2152
+BASE_TRANSPORT, _ROUTE_HEADER_BYTES = 27, 40
 _MOST_TUNNELS = 4
 _LAST_TIME = 2**63 - 1
 NOT_IP, MALFORMED, CUT_SHORT, UNKNOWN_LINK = "not_ip", "malformed", "cut_short", "unknown_link_type"
@@ -47,7 +48,8 @@ _EXTENSION_NAMES = ("ipv6.hopopts", "ipv6.routing", "ipv6.fraghdr", "ipv6.dstopt
 #: The layers, and trees inside them, that tshark prints; printing takes most of its time.
 SHOWN = (
     "frame ip ipv6 ipv6.hopopts ipv6.routing ipv6.fraghdr ipv6.dstopts ah mipv6 tcp tcp.options "
-    "tcp.options.mss tcp.options.wscale udp mpls ppp llc ppi gre erspan vxlan geneve gtp"
+    "tcp.options.mss tcp.options.wscale udp infiniband mpls ppp llc ppi gre erspan vxlan geneve "
+    "gtp"
 )
 
 
@@ -79,7 +81,7 @@ class _Datagram:
     ip_bytes: int
     payload: int
     fragment: Fragment | None
-    ecn: int
+    ecn: int | None
 
     @property
     def payload_offset(self) -> int | None:
@@ -117,11 +119,13 @@ def dissect(packet: Any, open_tunnels: bool = True) -> Packet:
 
 
 def _levels(packet: Any) -> tuple[list[_Layer], list[list[_Layer]]]:
-    """Layers in front of the first IP header, and from each IP header to the next."""
+    """Layers in front of the first IP header, and from each IP header to the next. RoCEv1's header is one, too."""
     link: list[_Layer] = []
     levels: list[list[_Layer]] = []
+    before = ""
     for layer in _layers(packet):
-        if layer.name in ("ip", "ipv6"):
+        is_roce_v1, before = layer.name == "infiniband" and before != "udp", layer.name
+        if layer.name in ("ip", "ipv6") or is_roce_v1:
             levels.append([layer])
         elif levels:
             levels[-1].append(layer)
@@ -194,6 +198,8 @@ def _read_ip(packet: Any, layer: _Layer, offset: int | None, around: Encapsulati
     if layer.fields is None:  # tshark's dissector of IPv4 has passed it on to that of IPv6
         raise Skipped(_why_unread(packet))
     try:
+        if layer.name == "infiniband":
+            return _read_route_header(packet, layer.fields, offset, around)
         if layer.name == "ip":
             return _read_ipv4(packet, layer.fields, offset, around)
         return _read_ipv6(packet, layer.fields, offset, around)
@@ -257,6 +263,23 @@ def _read_ipv6(packet: Any, ip: Any, offset: int | None, around: Encapsulation |
     return _Datagram(offset, around, src, dst, protocol, ip_bytes, payload, fragment, _number(ip, "tclass") & 3)
 
 
+def _read_route_header(packet: Any, infiniband: Any, offset: int | None, around: Encapsulation | None) -> _Datagram:
+    """InfiniBand's global route header, in IPv6's layout. GIDs that both map IPv4 addresses are these."""
+    header = _bytes(infiniband, "grh")
+    if len(header) < _ROUTE_HEADER_BYTES:
+        raise Skipped(CUT_SHORT)
+    if header[6] != BASE_TRANSPORT:
+        raise Skipped(NOT_IP)
+    if header[0] >> 4 != 6:
+        raise Skipped(MALFORMED)
+    size = _ROUTE_HEADER_BYTES
+    ip_bytes = _ip_bytes(packet, offset, size + int.from_bytes(header[4:6], "big"), size, size + 0xFFFF)
+    ends = ipaddress.IPv6Address(header[8:24]), ipaddress.IPv6Address(header[24:40])
+    mapped = [end.ipv4_mapped for end in ends]
+    src, dst = (str(end) for end in (mapped if all(mapped) else ends))
+    return _Datagram(offset, around, src, dst, BASE_TRANSPORT, ip_bytes, ip_bytes - size, None, None)
+
+
 # --- transport
 
 
@@ -267,6 +290,8 @@ def _read_transport(packet: Any, datagram: _Datagram, level: list[_Layer]) -> Pa
         datagram.src_ip, datagram.dst_ip, datagram.protocol, 0, 0, datagram.ip_bytes, datagram.payload,
         datagram.around, datagram.fragment, ecn=None if is_later else datagram.ecn,
     )  # fmt: skip
+    if level[0].name == "infiniband":
+        return replace(found, roce=_read_base_transport(level[0].fields))
     if datagram.protocol not in (TCP, UDP) or is_later:
         return found
     name = "tcp" if datagram.protocol == TCP else "udp"
@@ -311,11 +336,25 @@ def _read_udp(found: Packet, udp: Any) -> Packet:
     found = replace(found, payload_bytes=found.payload_bytes - 8)
     if found.dst_port != ROCE_PORT:
         return found
+    return replace(found, roce=Roce.parse(_bytes(udp, "payload")))
+
+
+#: What may follow a base transport header, before the data.
+_EXTENDED = ("rdeth", "deth", "xrceth", "reth", "atomiceth", "aeth")
+
+
+def _read_base_transport(infiniband: Any) -> Roce | None:
+    """RoCEv1's; tshark needs all 12 bytes of it."""
+    header = _bytes(infiniband, "bth")
+    return Roce.parse(header + b"".join(_bytes(infiniband, name) for name in _EXTENDED)) if header else None
+
+
+def _bytes(layer: Any, name: str) -> bytes:
+    """A field of bytes; empty without."""
     try:
-        header = bytes.fromhex(_text(udp, "payload").replace(":", ""))
+        return bytes.fromhex(_text(layer, name).replace(":", ""))
     except AttributeError:
-        return found
-    return replace(found, roce=Roce.parse(header))
+        return b""
 
 
 # --- tunnels

@@ -64,7 +64,7 @@ class Segment(NamedTuple):
 
 
 class Roce(NamedTuple):
-    """RoCEv2: fields of the base transport header. number: packet sequence number, pad: bytes of padding; both None
+    """RoCE: fields of the base transport header. number: packet sequence number, pad: bytes of padding; both None
     where 12 bytes of it were not captured. syndrome: of the acknowledgement that follows, read: bytes that an RDMA READ
     asks for; None without."""
 
@@ -95,7 +95,7 @@ class Packet:
     """A packet that belongs to a flow. Sizes as in schemas/flows.toml.
 
     fragment: None for a whole datagram; the outermost one where the packet is in a tunnel. roce: None for others. ecn:
-    None for fragments after the first. segment: None but for TCP with as much of its header.
+    None for fragments after the first, and for RoCEv1. segment: None but for TCP with as much of its header.
     """
 
     src_ip: str

@@ -22,6 +22,8 @@ Where the two differ, and why:
   packet, its length is a byte too small;
 - the values before an NFLOG packet are not in tshark's output, so an IP length of 0 is not derived right;
 - extension headers of GTP-U are not counted as headers, so an IP length of 0 inside is not derived right;
+- RoCEv1: tshark shows a base transport header only when 12 bytes of it were captured (numba: 8), and a header behind it
+  only when that was captured whole (numba: the byte of an acknowledgement's syndrome);
 - samples stay empty: they serve to compare clocks, which is not checked with this engine.
 """
 

@@ -16,9 +16,9 @@ MS = 1_000_000
 COUNTERS = "ce_packets, ece_packets, nak_packets, rnr_packets, cnp_packets, psn_repeated_packets, psn_repeated_bytes"
 
 
-def capture(*packets: tuple[float, Sent]) -> bytes:
+def capture(*packets: tuple[float, Sent], carrier: str = "v2") -> bytes:
     """Packets with their times in ms."""
-    return p.pcap([p.Record(BEGIN_NS + round(at * MS), packet.frame()) for at, packet in packets])
+    return p.pcap([p.Record(BEGIN_NS + round(at * MS), packet.frame(carrier)) for at, packet in packets])
 
 
 def write(number: int, ecn: int = 0) -> Sent:
@@ -69,3 +69,28 @@ def test_both_captures_count_once(tmp_path: Path) -> None:
         (folder / f"{name}.pcap").write_bytes(capture(*((i / 100, packet) for i, (packet, _) in enumerate(rows))))
     with read_folder(folder) as dataset:
         assert dataset.sql("SELECT sum(psn_repeated_packets), sum(psn_late_packets) FROM flows").rows() == [(6, 0)]
+
+
+#: Columns that tell how packets travelled: sizes with headers, source port, and marks of IP.
+_OF_CARRIER = ("wire_bytes", "captured_bytes", "ip_bytes", "src_port", "ce_packets")
+
+
+def test_queries_do_not_depend_on_the_carrier(tmp_path: Path) -> None:
+    """RoCEv1 between GIDs that map IPv4 addresses has the rows of RoCEv2."""
+    sent = [each for size in (9 * roce.MTU, 10) for each in roce.message(roce.WRITE, 7, size)]
+    rows: dict[str, list[str]] = {}
+    for carrier in ("v2", "v1"):
+        folder = tmp_path / carrier / "run"
+        folder.mkdir(parents=True)
+        timed = [*PACKETS, *((3 + i / 10, packet) for i, packet in enumerate(sent))]
+        (folder / "a.pcap").write_bytes(capture(*timed, carrier=carrier))
+        with read_folder(folder) as dataset:
+            assert contradictions(dataset) == {}
+            for name in ("queue_pairs", "roce_events", "traffic_matrix"):
+                found = dataset.query(name)
+                assert len(found) > 0
+                told = found.drop(_OF_CARRIER, strict=False).rows()
+                assert rows.setdefault(name, told) == told, name
+            told = dataset.sql("SELECT * FROM messages ORDER BY ALL").rows()
+            assert rows.setdefault("messages", told) == told
+            assert len(told) > 4

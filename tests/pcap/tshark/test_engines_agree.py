@@ -10,6 +10,7 @@ from typing import Any
 
 import packets as p
 import pytest
+from captures_by_hand import CAPTURES
 from engines import (
     DATA,
     DATA6,
@@ -238,6 +239,11 @@ def test_transport_header_that_is_cut(tmp_path: Path) -> None:
     frame = roce(queue_pair=0x123)
     facts = read_both(write(tmp_path, p.pcap(records(*[(frame[:n], len(frame)) for n in range(38, 60)]))))
     assert columns(facts.flows.to_pylist(), "roce_dest_qp", "packets") == [(None, 12), (0x123, 10)]
+
+
+@pytest.mark.parametrize("name", [name for name in CAPTURES if name.startswith("roce v1")])
+def test_route_headers(name: str, tmp_path: Path) -> None:
+    read_both(write(tmp_path, CAPTURES[name]))
 
 
 # --- steps and windows

@@ -7,6 +7,7 @@ import itertools
 import subprocess
 import tomllib
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ PREFERENCES = (
 FIELDS = (
     "frame.time_epoch", "frame.len", "frame.protocols", "ip.src", "ip.dst", "ip.proto", "ipv6.src", "ipv6.dst",
     "tcp.srcport", "tcp.dstport", "udp.srcport", "udp.dstport", "tcp.flags.syn", "tcp.flags.fin", "tcp.flags.reset",
-    "infiniband.bth.destqp", "infiniband.bth.opcode",
+    "infiniband.bth.destqp", "infiniband.bth.opcode", "infiniband.grh.sgid", "infiniband.grh.dgid",
+    "infiniband.grh.nxthdr", "infiniband.grh.ipver",
 )  # fmt: skip
 
 PROTOCOLS = {"tcp": 6, "udp": 17}
@@ -78,9 +80,12 @@ def fields(path: Path) -> list[dict[str, str]]:
 def flow_of(packet: dict[str, str]) -> tuple[tuple, tuple[int, ...]] | None:
     """The innermost five-tuple of a record, and its SYN, FIN and RST; None: no IP header that was captured whole."""
     layers = packet["frame.protocols"].split(":")
-    inner = max((i for i, layer in enumerate(layers) if layer in ("ip", "ipv6")), default=None)
+    inner = max((i for i, layer in enumerate(layers) if layer in ("ip", "ipv6") or is_routed(layers, i)), default=None)
     if inner is None:
         return None
+    if layers[inner] == "infiniband":
+        is_read = packet["infiniband.grh.nxthdr"] == "27" and packet["infiniband.grh.ipver"] == "6"
+        return ((*gids_of(packet), None, 0, 0), (0, 0, 0)) if is_read else None
     ends = packet[f"{layers[inner]}.src"], packet[f"{layers[inner]}.dst"]
     if not all(ends):
         return None
@@ -90,6 +95,19 @@ def flow_of(packet: dict[str, str]) -> tuple[tuple, tuple[int, ...]] | None:
         ports = int(packet[f"{transport}.srcport"] or 0), int(packet[f"{transport}.dstport"] or 0)
     flags = (packet[f"tcp.flags.{flag}"] == "1" and transport == "tcp" for flag in ("syn", "fin", "reset"))
     return (*ends, PROTOCOLS.get(transport or ""), *ports), tuple(map(int, flags))
+
+
+def is_routed(layers: list[str], place: int) -> bool:
+    """Whether a layer is InfiniBand's with headers of its own, not behind UDP."""
+    return layers[place] == "infiniband" and layers[place - 1] != "udp"
+
+
+def gids_of(packet: dict[str, str]) -> tuple[str, str]:
+    """Where both are IPv4's, in the form of IPv4."""
+    ends = [packet[f"infiniband.grh.{name}"] for name in ("sgid", "dgid")]
+    if all(end.startswith("::ffff:") for end in ends):
+        ends = [end.removeprefix("::ffff:") for end in ends]
+    return tuple(str(ip_address(end)) for end in ends)
 
 
 def add_packet(counts: Counts, packet: dict[str, str], key: tuple, flags: tuple[int, ...]) -> None:
