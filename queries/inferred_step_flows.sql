@@ -12,16 +12,18 @@
 -- column: payload_bytes
 -- column: retransmitted_bytes
 -- A base window counts as a whole to the step in which it begins; step_flows of a log has packets one by one.
-WITH spans AS (
-    SELECT run_id, min(start_ns) AS first_ns, max(end_ns) AS last_ns
+WITH inferred AS MATERIALIZED (
     FROM inferred_step_rows
+), spans AS (
+    SELECT run_id, min(start_ns) AS first_ns, max(end_ns) AS last_ns
+    FROM inferred
     GROUP BY run_id
 ), placed AS (
     SELECT w.*, CASE WHEN window_start_ns < first_ns THEN 'before' WHEN window_start_ns >= last_ns THEN 'after' ELSE 'during' END AS position,
            CASE WHEN position = 'during' THEN s.step END AS step
     FROM flow_windows AS w
     JOIN spans USING (run_id)
-    ASOF LEFT JOIN inferred_step_rows AS s ON s.run_id = w.run_id AND w.window_start_ns >= s.start_ns
+    ASOF LEFT JOIN inferred AS s ON s.run_id = w.run_id AND w.window_start_ns >= s.start_ns
 )
 SELECT run_id, flow_id, 'traffic' AS worker, position, step, sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes,
        CASE WHEN count(payload_bytes) = count(*) THEN sum(payload_bytes) END::BIGINT AS payload_bytes,

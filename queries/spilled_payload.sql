@@ -5,7 +5,7 @@
 -- column: run_id
 -- column: src_ip
 -- column: dst_ip
--- column: early_bytes bytes; payload before the sender's first step, but in the receiver's, less payload in the sender's first step, but before the receiver's, that is left of what was sent before: negative then
+-- column: early_bytes bytes; payload before the sender's first step that is in a step of the receiver; negative: payload of the time before that is still sent in the sender's first step
 -- column: late_bytes bytes; payload after the sender's last step, but not after the receiver's, less payload in the sender's steps that is after the receiver's
 -- column: retransmitted_bytes bytes; part of early_bytes and late_bytes that was sent again; null in runs that were not captured
 -- A step of a worker ends when it has received what it needs; what it has to send may then still wait in a socket. So
