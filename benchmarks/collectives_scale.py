@@ -1,19 +1,23 @@
 """How many collectives the inference finds, and how long it takes, by the number of hosts.
 
-python benchmarks/collectives_scale.py 16,64,256 [PATTERN,... [STEPS]]
+python benchmarks/collectives_scale.py 16,64,256 [PATTERN,... [STEPS]] [--out FOLDER]
 
 Runs of the simulator, eight steps each unless said: hosts on links of 10 Gbit/s, 0.02 ms apart, which compute for 200
 ms a step, with jitter of 2%. The truth is what was simulated. Messages are its transfers, with no packets behind them.
+--out: also by_hosts.csv and the figure by_hosts.svg, of docs/collectives.md.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
+import altair as alt
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
 from ddnn_traces.collectives import tables
@@ -86,27 +90,64 @@ def messages(result: PatternResult) -> tuple[pa.Table, list[str]]:
     return pa.table(named, schema=tables.MESSAGES), addresses.tolist()
 
 
+def measure(name: str, hosts: int, steps: int) -> dict[str, Any]:
+    """A row: the collectives of a step, those found and printed of it, and CPU seconds of the inference."""
+    result = simulated(*PATTERNS[name], hosts, steps)
+    written, addresses = messages(result)
+    wanted, begin = truth(result, addresses), time.process_time()
+    jobs = tables.jobs_of("made", written).to_pylist()
+    seconds = time.process_time() - begin
+    found = Truth((one["kind"], frozenset(one["hosts"])) for job in jobs for one in job["collectives"] or [])
+    return {
+        "pattern": name, "hosts": hosts, "messages": written.num_rows, "collectives": wanted.total(),
+        "found": (found & wanted).total(), "printed": found.total(), "cpu_s": round(seconds, 1),
+    }  # fmt: skip
+
+
+def chart(rows: pl.DataFrame) -> alt.VConcatChart:
+    """Share found, and CPU time, over hosts: one line a pattern."""
+    hosts = rows["hosts"].unique().sort().to_list()
+    axis = alt.Axis(values=hosts, format=",d")
+    base = (
+        alt.Chart(rows.with_columns(share=pl.col("found") / pl.col("collectives")), width=520)
+        .mark_line(point=True)
+        .encode(
+            alt.X("hosts:Q").scale(type="log", base=2).axis(axis).title("hosts (simulated)"),
+            alt.Color("pattern:N").sort(list(PATTERNS)).title(None),
+            alt.StrokeDash("pattern:N").sort(list(PATTERNS)).title(None),
+        )
+    )
+    found = base.encode(alt.Y("share:Q").axis(format="%").title("of a step's collectives, found"))
+    spent = base.transform_filter("datum.cpu_s > 0").encode(
+        alt.Y("cpu_s:Q").scale(type="log").axis(format="~g").title("CPU time of the inference, s")
+    )
+    return found.properties(height=180) & spent.properties(height=180)
+
+
 def main() -> None:
-    chosen = sys.argv[2].split(",") if len(sys.argv) > 2 else list(PATTERNS)
-    steps = int(sys.argv[3]) if len(sys.argv) > 3 else 8
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("hosts")
+    parser.add_argument("patterns", nargs="?", default=",".join(PATTERNS))
+    parser.add_argument("steps", nargs="?", type=int, default=8)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    chosen = options.patterns.split(",")
     print("pattern, hosts: messages; collectives of a step, found, printed; CPU time of the inference, s")
-    for hosts in map(int, sys.argv[1].split(",")):
+    rows = []
+    for hosts in map(int, options.hosts.split(",")):
         for name in (
             name for name in PATTERNS if name in chosen or name.split(",")[0] in chosen or name.split()[0] in chosen
         ):
-            result = simulated(*PATTERNS[name], hosts, steps)
-            written, addresses = messages(result)
-            wanted, begin = truth(result, addresses), time.process_time()
-            jobs = tables.jobs_of("made", written).to_pylist()
-            seconds = time.process_time() - begin
-            found = Truth(
-                (one["kind"], frozenset(one["hosts"])) for job in jobs for one in job["collectives"] or []
-            )  # fmt: skip
-            numbers = (found & wanted).total(), found.total()
+            row = measure(name, hosts, options.steps)
+            rows.append(row)
             print(
-                f"{name}, {hosts}: {written.num_rows}; {wanted.total()}, {numbers[0]}, {numbers[1]}; {seconds:.1f}",
-                flush=True,
+                "{pattern}, {hosts}: {messages}; {collectives}, {found}, {printed}; {cpu_s}".format(**row), flush=True
             )
+    if options.out:
+        table = pl.DataFrame(rows)
+        options.out.mkdir(exist_ok=True)
+        table.write_csv(options.out / "by_hosts.csv")
+        chart(table).save(str(options.out / "by_hosts.svg"))
 
 
 if __name__ == "__main__":
