@@ -43,10 +43,12 @@ LINKS = {
     112: p.chdlc,
     166: lambda packet, kind=p.IPV4: b"\1" + p.ppp(packet, kind)[1:],
     192: lambda packet, kind=p.IPV4: p.ppi(p.ethernet(packet, kind), p.ETHERNET, bytes(12)),
+    197: p.erf_ethernet,
     204: lambda packet, kind=p.IPV4: b"\1" + p.ppp(packet, kind),
     205: lambda packet, kind=p.IPV4: b"\1" + p.chdlc(packet, kind),
     239: p.nflog,
     242: p.ipoib,
+    247: p.infiniband,
 }
 
 
@@ -250,6 +252,16 @@ def hand_made() -> Iterator[tuple[str, bytes]]:
     )  # fmt: skip
     yield "roce v1 in vxlan", file(eth(in_udp(p.vxlan(one[0]), 4789)), eth(outer(p.erspan(one[0], 2), p.GRE)))
     yield "roce v1 of sll", file(p.sll(one[0][14:], p.ROCE_V1), p.sll(one[0][14:], p.ROCE_V1), link=p.SLL)
+    two = p.route_header(p.roce(bytes(64)), *MAPPED)
+    infiniband = [
+        p.local_route(p.roce(bytes(64)), 2), p.local_route(two, 3), p.local_route(V6, 1), p.infiniband(V4),
+        p.infiniband(bytes(28), p.ARP), p.local_route(p.route_header(TCP, following=p.TCP), 3),
+        p.local_route(p.roce(bytes(64)), 2, size=0), p.local_route(p.roce(bytes(64)), 2, size=400),
+    ]  # fmt: skip
+    yield "infiniband", file(*infiniband, link=247)
+    kinds = [(21, frame) for frame in infiniband] + [(kind, one[0]) for kind in (2, 11, 16, 20)]
+    kinds += [(1, p.ppp(V4)), (10, p.chdlc(V4)), (15, p.chdlc(V6, p.IPV6)), (22, V4), (23, V6)]
+    yield "erf", file(*(p.erf(frame, kind, START + i * US, i % 3) for i, (kind, frame) in enumerate(kinds)), link=197)
     for snaplen in (54, 58, 60, 96, 110):
         frames = eth(V4), eth(p.ipv4(UDP, protocol=p.UDP)), eth(p.ipv4(p.tcp(bytes(2000), options=p.TIMESTAMPS)))
         yield f"snaplen {snaplen}", file(*frames, snaplen=snaplen)

@@ -349,6 +349,40 @@ def route_header(payload: bytes, source: str = "fd00::1", destination: str = "fd
     return ipv6(payload, source, destination, following)
 
 
+def local_route(payload: bytes, following: int, ends: tuple[int, int] = (0x11, 0x22), size: int | None = None) -> bytes:
+    """InfiniBand's local route header, what follows it, and the checksum of the link.
+
+    following: 0 a raw header, 1 IPv6, 2 a base transport header, 3 a global route header. ends: LIDs of source and
+    destination. size: bytes that the header says.
+    """
+    words = (8 + len(payload) if size is None else size) // 4
+    return struct.pack(">BBHHH", 0, following, ends[1], words, ends[0]) + payload + b"\xaa\xbb"
+
+
+def infiniband(packet: bytes, kind: int = IPV4) -> bytes:
+    """An IP packet in InfiniBand's raw packets, of which those of IPv6 have a number of their own."""
+    if kind == IPV6:
+        return local_route(packet, 1)
+    return local_route(bytes(2) + type_of(kind) + packet, 0)
+
+
+def erf(frame: bytes, kind: int, time_ns: int = 0, extensions: int = 0) -> bytes:
+    """A record of Endace's format, with the two bytes that stand before Ethernet. extensions: headers of 8 bytes."""
+    more = b"".join(bytes([0x80 * (i + 1 < extensions) | 5]) + bytes(7) for i in range(extensions))
+    body = bytes(2) * (kind in (2, 11, 16, 20)) + frame
+    head = struct.pack(">BBHHH", kind | 0x80 * (extensions > 0), 4, 16 + len(more) + len(body), 0, len(frame))
+    return erf_time(time_ns) + head + more + body
+
+
+def erf_time(time_ns: int) -> bytes:
+    """Seconds and 2^-32 of them, in little endian."""
+    return struct.pack("<II", ((time_ns % 10**9) << 32) // 10**9, time_ns // 10**9)
+
+
+def erf_ethernet(packet: bytes, kind: int = IPV4) -> bytes:
+    return erf(ethernet(packet, kind), 2)
+
+
 def mss_option(size: int) -> bytes:
     return b"\x02\x04" + struct.pack(">H", size)
 

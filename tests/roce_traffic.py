@@ -53,6 +53,19 @@ def _v1_of_ports(body: bytes, source: str, destination: str, ecn: int) -> bytes:
     return p.ethernet(_routed(body, port_gid(source), port_gid(destination), ecn), p.ROCE_V1, [p.VLAN])
 
 
+def _local(body: bytes, source: str, destination: str, ecn: int) -> bytes:
+    return p.local_route(body, 2, (_lid(source), _lid(destination)))
+
+
+def _local_and_global(body: bytes, source: str, destination: str, ecn: int) -> bytes:
+    routed = _routed(body, port_gid(source), port_gid(destination), ecn)
+    return p.local_route(routed, 3, (_lid(source), _lid(destination)))
+
+
+def _lid(address: str) -> int:
+    return int(ip_address(address)) & 0xFFFF
+
+
 def _routed(body: bytes, source: str, destination: str, ecn: int) -> bytes:
     header = p.route_header(body, source, destination)
     return header[:1] + bytes([ecn << 4]) + header[2:]
@@ -64,7 +77,16 @@ def port_gid(address: str) -> str:
 
 
 #: Ways in which RoCE's packets travel: frames of a base transport header and what follows, between two IPv4 addresses.
-CARRIERS = {"v2": _v2, "v1": _v1, "v1 of ports": _v1_of_ports}
+CARRIERS = {
+    "v2": _v2, "v1": _v1, "v1 of ports": _v1_of_ports, "infiniband": _local, "infiniband, global": _local_and_global,
+    "erf": lambda *what: p.erf(_local(*what), 21),
+    "erf, global": lambda *what: p.erf(_local_and_global(*what), 21, 0, 2),
+    "erf, v1": lambda *what: p.erf(_v1(*what), 11),
+}  # fmt: skip
+#: The link types of those that are not Ethernet.
+LINK_OF = {
+    name: 247 if name.startswith("infiniband") else 197 for name in CARRIERS if name.startswith(("infiniband", "erf"))
+}
 
 
 def message(first_opcode: int, number: int, size: int, immediate: bool = False) -> list[Sent]:

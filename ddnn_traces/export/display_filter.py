@@ -12,7 +12,8 @@ _Row = Mapping[str, Any]
 #: Protocols that have a filter of their own; with ports the first two.
 _NAMES = {6: "tcp", 17: "udp", 132: "sctp", 1: "icmp", 58: "icmpv6", 2: "igmp", 47: "gre", 50: "esp", 51: "ah"}
 _WITH_PORTS = (6, 17)
-_ROCE_V1 = 27
+_BASE_TRANSPORT = 27
+_LIDS = ipaddress.ip_network("100::/64")
 
 
 def any_of(filters: Iterable[str]) -> str:
@@ -35,8 +36,10 @@ def _joined(filters: Sequence[str], operator: str) -> str:
 def of_flow(row: _Row, fragmented: bool, within: tuple[int, int] | None) -> str:
     """One flow. row: of flows. fragmented: whether it may have fragments, of which only one has ports. within: first
     and last time, ns, where others have the same five-tuple; None: no others have."""
-    if row["protocol"] == _ROCE_V1 and row["roce_dest_qp"] is not None:
-        return all_of([*_of_route_header(row), *([_times(within[0], within[1], "<=")] if within else [])])
+    if row["protocol"] == _BASE_TRANSPORT and row["roce_dest_qp"] is not None:
+        parts = [_routed("s", row["src_ip"]), _routed("d", row["dst_ip"])]
+        parts.append(f"infiniband.bth.destqp == {row['roce_dest_qp']:#x}")
+        return all_of([*parts, *([_times(within[0], within[1], "<=")] if within else [])])
     ip = _ip(row["src_ip"])
     parts = [f"{ip}.src == {row['src_ip']}", f"{ip}.dst == {row['dst_ip']}", _transport(row, ip, fragmented)]
     if row["roce_dest_qp"] is not None:
@@ -46,22 +49,21 @@ def of_flow(row: _Row, fragmented: bool, within: tuple[int, int] | None) -> str:
     return all_of(parts)
 
 
-def _of_route_header(row: _Row) -> list[str]:
-    """RoCEv1: the ends are in InfiniBand's global route header, where IPv4's are mapped (RFC 4291, 2.5.5.2)."""
-    return [
-        f"infiniband.grh.sgid == {_gid(row['src_ip'])}",
-        f"infiniband.grh.dgid == {_gid(row['dst_ip'])}",
-        f"infiniband.bth.destqp == {row['roce_dest_qp']:#x}",
-    ]
+def _routed(side: str, address: str) -> str:
+    """An end in InfiniBand's headers. side: s or d.
+
+    The global one has IPv4 addresses that are mapped (RFC 4291, 2.5.5.2), the local one LIDs, which are addresses of
+    a prefix that no host has (docs/packets.md).
+    """
+    ip = ipaddress.ip_address(address)
+    if ip in _LIDS:
+        return f"infiniband.lrh.{side}lid == {int(ip) & 0xFFFF}"
+    return f"infiniband.grh.{side}gid == {f'::ffff:{address}' if ip.version == 4 else address}"
 
 
 def has_route_headers(rows: Iterable[_Row]) -> bool:
-    """Whether any of these flows may be RoCEv1's."""
-    return any(row["protocol"] == _ROCE_V1 for row in rows)
-
-
-def _gid(address: str) -> str:
-    return f"::ffff:{address}" if _ip(address) == "ip" else address
+    """Whether any of these flows may be RoCEv1's or InfiniBand's."""
+    return any(row["protocol"] == _BASE_TRANSPORT for row in rows)
 
 
 def _transport(row: _Row, ip: str, fragmented: bool) -> str:
@@ -79,13 +81,12 @@ def _transport(row: _Row, ip: str, fragmented: bool) -> str:
 
 
 def of_pair(one: Iterable[str], other: Iterable[str], routed: bool = False) -> str:
-    """Both directions between two hosts, by their addresses. routed: RoCEv1's packets are meant, too."""
+    """Both directions between two hosts, by their addresses. routed: RoCEv1's and InfiniBand's packets, too."""
     ends = [(a, b) for a in sorted(one) for b in sorted(other) if _ip(a) == _ip(b)]
     filters = [all_of(dict.fromkeys([f"{_ip(a)}.addr == {a}", f"{_ip(b)}.addr == {b}"])) for a, b in ends]
     if routed:
-        sides = ("infiniband.grh.sgid", "infiniband.grh.dgid")
-        gids = [(_gid(a), _gid(b)) for a, b in ends]
-        filters += [all_of(f"{side} in {{{a}, {b}}}" for side in sides) for a, b in gids]
+        both = [(a, b) for one in ends for a, b in (one, one[::-1])]
+        filters += [all_of([_routed("s", a), _routed("d", b)]) for a, b in both]
     return any_of(filters)
 
 
@@ -95,15 +96,14 @@ def of_step(senders: Iterable[tuple[str, int, int]], routed: bool = False) -> st
     filters = []
     for (begin, end), group in groupby(by_times, key=lambda one: one[:2]):
         addresses = [address for *_, address in group]
-        by_field = {f"{ip}.src": [address for address in addresses if _ip(address) == ip] for ip in ("ip", "ipv6")}
+        sources = [
+            f"{ip}.src in {{{', '.join(mine)}}}" if len(mine) > 1 else f"{ip}.src == {mine[0]}"
+            for ip in ("ip", "ipv6")
+            if (mine := [address for address in addresses if _ip(address) == ip])
+        ]
         if routed:
-            by_field["infiniband.grh.sgid"] = [_gid(address) for address in addresses]
-        sources = any_of(
-            f"{field} in {{{', '.join(mine)}}}" if len(mine) > 1 else f"{field} == {mine[0]}"
-            for field, mine in by_field.items()
-            if mine
-        )
-        filters.append(all_of([sources, _times(begin, end, "<")]))
+            sources += [_routed("s", address) for address in addresses]
+        filters.append(all_of([any_of(sources), _times(begin, end, "<")]))
     return any_of(filters)
 
 

@@ -21,6 +21,8 @@ PPPOE = 7  # a PPPoE header
 LLC = 8  # an LLC header
 PPI = 9  # a header of its own length, which names the link type of what follows
 NFLOG = 10  # a message of Linux's netfilter
+INFINIBAND = 11  # InfiniBand's local route header
+ERF = 12  # the header of a record of Endace, whose type names the link type of what follows (ERF_TYPES)
 
 
 class Hardware(NamedTuple):
@@ -88,9 +90,18 @@ LINK_TYPES = (
     LinkType(205, TYPE, 5, _NO_HARDWARE, None, None, type_at=3),
     LinkType(100, LLC, 0, _NO_HARDWARE, None, 10),
     LinkType(192, PPI, 0, _NO_HARDWARE, None, 97),  # those of the link type inside it are found
+    LinkType(197, ERF, 0, _NO_HARDWARE, None, 98, layer="erf"),  # as 192; all of its header is left out
     LinkType(239, NFLOG, 0, _NO_HARDWARE, None, 141),
     LinkType(242, TYPE, 44, _NO_HARDWARE, None, 180, type_at=40, layer="ipoib"),
+    LinkType(247, INFINIBAND, 8, _NO_HARDWARE, None, None),
 )
+
+#: By the type of an ERF record (Wireshark's epan/dissectors/packet-erf.h): the link type of what it holds, and bytes
+#: between it and the record's header. With C-HDLC or PPP, Ethernet, InfiniBand, IP; each also with a colour or a hash.
+ERF_TYPES = {
+    **dict.fromkeys((1, 10, 15, 19), (50, 0)), **dict.fromkeys((2, 11, 16, 20), (1, 2)), 21: (247, 0), 22: (228, 0),
+    23: (229, 0),
+}  # fmt: skip
 
 #: By Wireshark's number.
 OF_WIRESHARK = {each.wireshark: each for each in LINK_TYPES if each.wireshark is not None}

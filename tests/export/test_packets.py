@@ -47,6 +47,7 @@ from tools import RunCommand, mostly_long, mostly_nightly, needs_tool
 
 import ddnn_traces
 from ddnn_traces.errors import CaptureError, UsageError
+from ddnn_traces.export import display_filter
 from ddnn_traces.export import packets as cutting
 from ddnn_traces.export.packets import Cut, Selection
 from ddnn_traces.ingestors.sources import find_runs
@@ -614,7 +615,7 @@ def selected(path: Path, text: str) -> int:
 
 FILTERED = {
     **{name: CAPTURES[name] for name in ("pcap < 1", "vlan", "sll2", "raw 101", "icmp", "vxlan", "geneve", "roce",
-                                         "roce v1", "roce v1, IPv4",
+                                         "roce v1", "roce v1, IPv4", "erf",
                                          "gre", "nested", "ipv6 extension headers")},
     "fragments": FILES["fragments"],
     "fragments, the first one last": FILES["fragments, the first one last"],
@@ -632,12 +633,24 @@ def test_the_filter_selects_all_of_the_cut(name: str, tmp_path: Path) -> None:
             assert selected(tmp_path / "cut.pcapng", f"!({done.display_filter})") == 0
 
 
-def test_the_filter_of_hosts_has_route_headers(tmp_path: Path) -> None:
-    (tmp_path / "a.pcap").write_bytes(CAPTURES["roce v1, IPv4"])
+@pytest.mark.parametrize(
+    ("name", "pair", "records"),
+    [("roce v1, IPv4", ("10.0.0.2", "10.0.0.1"), 4), ("erf", ("100::22", "100::11"), 3),
+     ("erf", ("10.0.0.2", "10.0.0.1"), 5)],
+)  # fmt: skip
+def test_the_filter_of_hosts_has_route_headers(name: str, pair: tuple[str, str], records: int, tmp_path: Path) -> None:
+    (tmp_path / "a.pcap").write_bytes(CAPTURES[name])
     with ddnn_traces.ingest(tmp_path / "a.pcap", tmp_path / "dataset") as dataset:
-        done = cut(dataset, tmp_path / "cut.pcapng", pair=("10.0.0.2", "10.0.0.1"))
-        assert selected(tmp_path / "cut.pcapng", done.display_filter) == done.records == 4
+        done = cut(dataset, tmp_path / "cut.pcapng", pair=pair)
+        assert selected(tmp_path / "cut.pcapng", done.display_filter) == done.records == records
         assert selected(tmp_path / "cut.pcapng", f"!({done.display_filter})") == 0
+
+
+def test_the_filter_of_a_step_has_route_headers() -> None:
+    senders = [("10.0.0.1", 0, 10**9), ("100::11", 0, 10**9)]
+    sources = ["ip.src == 10.0.0.1", "ipv6.src == 100::11", "infiniband.grh.sgid == ::ffff:10.0.0.1"]
+    sources.append("infiniband.lrh.slid == 17")
+    assert display_filter.of_step(senders, routed=True).startswith(f"({' || '.join(sources)}) && ")
 
 
 @pytest.mark.long

@@ -9,7 +9,10 @@ from ipaddress import ip_address
 
 from ddnn_traces.pcap.tshark.flows import Encapsulation, Fragment, Packet, Roce, Segment
 
-GRH = 0x1B  # in place of an IP version: InfiniBand's global route header, by its next header
+# In place of an IP version: InfiniBand's global route header, by its next header; its local one, without the other.
+GRH, LRH = 0x1B, 2
+LID_PREFIX = bytes([1]) + bytes(13)  # 100::/64 (RFC 6666)
+ERF_ETHERNET, ERF_HDLC, ERF_INFINIBAND, ERF_IP = {2, 11, 16, 20}, {1, 10, 15, 19}, 21, {22, 23}
 ETHERTYPES = {0x0800: 4, 0x86DD: 6, 0x8915: GRH}
 PPP_PROTOCOLS = {0x0021: 0x0800, 0x0057: 0x86DD, 0x0281: 0x8847, 0x0283: 0x8848}  # EtherTypes of the same meaning
 LONGEST_802_3, LEAST_ETHERTYPE = 1500, 1536
@@ -65,7 +68,7 @@ class Ip:
         return self.fragment is not None and self.fragment.offset > 0
 
 
-Datagram = tuple[int, Part]  # IP version, or GRH, and all from that header on
+Datagram = tuple[int, Part]  # IP version, GRH or LRH, and all from that header on
 
 
 def parse(frame: Part, link: int, open_tunnels: bool = True) -> Packet:
@@ -112,6 +115,41 @@ def rare_link_payload(frame: Part, link: int) -> Datagram:
         return nflog(frame)
     if link == 242:  # 40 bytes of addresses, then RFC 4391, 6: EtherType and two reserved bytes
         return by_ethertype(frame.after(40), 4)
+    if link == 247:
+        return local_route_header(frame)
+    if link == 197:
+        return erf(frame)
+    raise Skip("unknown_link_type")
+
+
+def local_route_header(part: Part) -> Datagram:
+    """InfiniBand Architecture Specification 1, 7.7: the low two bits of byte 1 say what follows."""
+    following = part.first(8)[1] & 3
+    if following == 3:
+        return route_header(part.after(8))
+    if following == 2:
+        return LRH, part
+    if following == 1:
+        return 6, part.after(8)
+    return by_ethertype(part.after(10), 2)
+
+
+def erf(part: Part) -> Datagram:
+    """Endace's Extensible Record Format: 16 bytes with the type at byte 8, whose upper bit says that others follow."""
+    first = part.first(16)[8]
+    part, more = part.after(16), first & 0x80
+    while more:
+        more = part.first(8)[0] & 0x80
+        part = part.after(8)
+    kind = first & 0x7F
+    if kind in ERF_ETHERNET:
+        return ethernet(part.after(2))
+    if kind in ERF_HDLC:
+        return ppp_or_hdlc(part)
+    if kind == ERF_INFINIBAND:
+        return local_route_header(part)
+    if kind in ERF_IP:
+        return by_version(part)
     raise Skip("unknown_link_type")
 
 
@@ -246,6 +284,8 @@ def packet(datagram: Datagram, around: Encapsulation | None, tunnels: int, in_fr
     version, part = datagram
     if version == GRH:
         return infiniband(part, around)
+    if version == LRH:
+        return local_infiniband(part)
     ip = ipv4(part, around) if version == 4 else ipv6(part, around)
     if ip.fragment and in_fragment:
         raise Skip("not_ip")  # never counted: the packet belongs to the flow around it
@@ -307,6 +347,16 @@ def infiniband(datagram: Part, around: Encapsulation | None) -> Packet:
     payload = ip.ip_bytes - ip.headers
     roce = Roce.parse(ip.rest.captured)
     return Packet(source, destination, ip.protocol, 0, 0, ip.ip_bytes, payload, around, None, roce)
+
+
+def local_infiniband(part: Part) -> Packet:
+    """A local route header and a base transport header: LIDs of 16 bits, and a length in units of 4 bytes."""
+    destination, words, source = struct.unpack(">2xHHH", part.first(8))
+    size = datagram_bytes(4 * (words & 0x7FF), part.length, words & 0x7FF == 0, most=part.length) - 8
+    if size < 0:
+        raise Skip("malformed")
+    ends = (address(LID_PREFIX + lid.to_bytes(2, "big")) for lid in (source, destination))
+    return Packet(*ends, GRH, 0, 0, size, size, roce=Roce.parse(part.captured[8:]))
 
 
 def address(packed: bytes) -> str:

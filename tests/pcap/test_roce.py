@@ -9,7 +9,7 @@ import naive
 import packets as p
 import pytest
 import roce_traffic as roce
-from captures_by_hand import T0, in_time
+from captures_by_hand import KEY, KEY6, T0, V4, V6, in_time
 from readings import read
 from roce_traffic import Sent
 
@@ -26,7 +26,8 @@ def sums(facts: naive.Facts, is_answer: bool = False) -> dict[str, int]:
 
 
 def read_packets(packets: Iterable[Sent], carrier: str = "v2", **sizes: int) -> naive.Facts:
-    return read(p.pcap(in_time(*(each.frame(carrier) for each in packets))), **sizes)
+    frames = in_time(*(each.frame(carrier) for each in packets))
+    return read(p.pcap(frames, link=roce.LINK_OF.get(carrier, p.ETHERNET)), **sizes)
 
 
 def numbers(packets: Iterable[Sent], is_answer: bool = False) -> tuple[int, ...]:
@@ -216,8 +217,16 @@ def test_addresses_of_route_headers() -> None:
     """GIDs that map IPv4 addresses are these; one that is made from a hardware address is as it is."""
     ends = [tuple(key[:5]) for key in read_packets(only(1), "v1").flows]
     assert ends == [("10.0.0.1", "10.0.0.2", 27, 0, 0)]
-    ends = [tuple(key[:5]) for key in read_packets(only(1), "v1 of ports").flows]
-    assert ends == [("fe80::202:c9ff:fe00:1", "fe80::202:c9ff:fe00:2", 27, 0, 0)]
+    for carrier in ("v1 of ports", "infiniband, global", "erf, global"):
+        ends = [tuple(key[:5]) for key in read_packets(only(1), carrier).flows]
+        assert ends == [("fe80::202:c9ff:fe00:1", "fe80::202:c9ff:fe00:2", 27, 0, 0)]
+
+
+def test_lids_are_addresses_that_no_host_has() -> None:
+    for carrier in ("infiniband", "erf"):
+        (flow,) = read_packets(only(1), carrier).flows.items()
+        assert flow[0][:5] == ("100::1", "100::2", 27, 0, 0)
+        assert flow[1]["ip_bytes"] == flow[1]["payload_bytes"] == 12 + 16 + 100 + 4
 
 
 def test_only_the_link_layer_says_what_a_route_header_is() -> None:
@@ -233,9 +242,42 @@ def test_only_the_link_layer_says_what_a_route_header_is() -> None:
 def test_every_snaplen(carrier: str) -> None:
     """What is before is needed, 8 bytes of it for the queue pair, 12 for the number, 13 for the syndrome."""
     frame = roce.acknowledgement(7, roce.SEQUENCE_NAK).frame(carrier)
-    begin = len(frame) - len(p.roce(bytes(4)))
-    facts = read(p.pcap([p.Record(T0, frame[:n], len(frame)) for n in range(len(frame))]))
+    begin = frame.index(p.roce(opcode=roce.ACKNOWLEDGE, queue_pair=0x11, number=7)[:12])
+    records = [p.Record(T0, frame[:n], len(frame)) for n in range(len(frame))]
+    facts = read(p.pcap(records, link=roce.LINK_OF.get(carrier, p.ETHERNET)))
     assert facts.skipped == {"cut_short": (begin, begin * len(frame))}
     told = [(flow["roce_dest_qp"], flow["packets"], flow["nak_packets"]) for flow in facts.flows.values()]
     assert told == [(None, 8, 0), (0x11, len(frame) - begin - 8, len(frame) - begin - 13)]
     assert [row[-2] for row in facts.packets] == [None] * 12 + [7] * (len(frame) - begin - 12)
+
+
+def test_lengths_of_local_route_headers() -> None:
+    """In units of 4 bytes, up to the checksum; from the frame where it is 0 or too large, which has 2 bytes more."""
+    body = p.roce(bytes(64))
+    frames = [p.local_route(body, 2, size=size) for size in (None, 0, 400, 4)]
+    facts = read(p.pcap(in_time(*frames), link=247))
+    (flow,) = facts.flows.values()
+    assert (flow["packets"], flow["payload_bytes"]) == (3, 80 + 82 + 82)
+    assert facts.skipped == {"malformed": (1, len(frames[3]))}
+
+
+def test_raw_packets_of_infiniband() -> None:
+    """Of IPv6, and by EtherType; one of another protocol."""
+    facts = read(p.pcap(in_time(p.infiniband(V4), p.infiniband(V6, p.IPV6), p.infiniband(b"", p.ARP)), link=247))
+    assert list(facts.flows) == [KEY, KEY6]
+    assert list(facts.skipped) == ["not_ip"]
+
+
+@pytest.mark.parametrize("kind", range(64))
+def test_types_of_erf(kind: int) -> None:
+    """Those of docs/packets.md; each with extension headers, too."""
+    frame = {21: p.infiniband(V4), **dict.fromkeys((2, 11, 16, 20), p.ethernet(V4))}.get(kind, V4)
+    if kind in (1, 10, 15, 19):
+        frame = p.chdlc(V4)
+    frames = [p.erf(frame, kind, extensions=extensions) for extensions in (0, 1, 3)]
+    facts = read(p.pcap(in_time(*frames), link=197))
+    if kind in (1, 2, 10, 11, 15, 16, *range(19, 24)):
+        assert [flow["packets"] for flow in facts.flows.values()] == [3]
+        assert list(facts.flows) == [KEY]
+    else:
+        assert {reason: packets for reason, (packets, _) in facts.skipped.items()} == {"unknown_link_type": 3}

@@ -30,11 +30,12 @@ from ddnn_traces.store import schema
 
 @pytest.mark.parametrize("link", [each.number for each in LINK_TYPES])
 def test_hardware_addresses_of_link_types(link: int, tmp_path: Path) -> None:
-    """Those of the link header, also of one in PPI; not those of a group, and none where there are no such headers."""
+    """Those of the link header, also in PPI or ERF; not those of a group, and none where there are no such headers."""
     path = tmp_path / "a.pcap"
     path.write_bytes(p.pcap([p.Record(10**15, LINKS[link](p.ipv4(p.tcp(b"x"))))], link=link))
     first, second = b"\2\0\0\0\0\1", b"\2\0\0\0\0\2"
     expected = {p.ETHERNET: {first, second}, p.SLL: {first}, p.SLL2: {first}, 192: {first, second}}
+    expected[197] = expected[p.ETHERNET]
     assert original_captures.hardware_addresses(path) == expected.get(link, set())
 
 

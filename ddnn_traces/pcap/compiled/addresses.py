@@ -18,6 +18,7 @@ from ddnn_traces.pcap.compiled.headers import (
     LENGTH_AT,
     LENGTH_BYTES,
     LINKS,
+    LRH,
     MOST_TUNNELS,
     ROCE,
     SIZE,
@@ -100,6 +101,9 @@ def _examine_headers(buf, start, end, wire, link, words, mask):
             return known
         outcome, protocol, transport, part, port = packet_at(buf, i, version, start, end, wire)
         if outcome != FOLLOW:
+            return known
+        if version == LRH:
+            _understood(mask, i, min(end, transport + 12), start)
             return known
         if known == NOTHING:
             known = _in_ip_header(buf, i, version, words)

@@ -13,7 +13,10 @@ from ddnn_traces.pcap.compiled import compiled
 from ddnn_traces.pcap.compiled.flow_table import TUNNEL_COUNT, find_slot
 from ddnn_traces.pcap.link_types import (
     COOKED,
+    ERF,
+    ERF_TYPES,
     ETHERTYPE,
+    INFINIBAND,
     LINK_TYPES,
     LLC,
     NFLOG,
@@ -38,9 +41,12 @@ WHOLE, FIRST_FRAGMENT, LATER_FRAGMENT = 0, 1, 2
 IPIP4, TCP, UDP, IPIP6, GRE = 4, 6, 17, 41, 47
 LEAST_TYPE, LLC_LENGTH = 1536, 1  # lower ones are lengths of IEEE 802.3; one that stands for any
 
-# InfiniBand's global route header has the layout of IPv6's. In place of the IP version it is GRH, since what follows is
-# a base transport header only where the link layer says so: IANA gives the next header 27 to another protocol.
-GRH, ROCE_V1_TYPE, BASE_TRANSPORT = 7, 0x8915, 27
+# InfiniBand's headers in place of IP's, and in place of the IP version. GRH: the global route header has the layout of
+# IPv6's, but a base transport header follows only where the link layer says so: IANA gives the next header 27 to
+# another protocol. LRH: the local one stands for both where there is no GRH.
+GRH, LRH, ROCE_V1_TYPE, BASE_TRANSPORT = 7, 8, 0x8915, 27
+#: Before a LID in an address: a prefix whose packets every router drops, so that no host has it (RFC 6666).
+_LID_PREFIX = 0x0100 << 48
 
 # The link types (link_types.py), a row each; the first one is that of all others. -1 stands for None.
 WALK, SIZE, TYPE_AT, DESTINATION, SOURCE, LENGTH_AT, LENGTH_BYTES, KEPT_FROM, KEPT_TO, FAMILY_AT, IS_CUT = range(11)
@@ -58,6 +64,10 @@ LINKS = np.array([_row(link) for link in (_UNKNOWN_LINK_TYPE, *LINK_TYPES)], np.
 _ROWS = np.zeros(1 + max(link.number for link in LINK_TYPES), np.int64)
 for _place, _link in enumerate(LINK_TYPES):
     _ROWS[_link.number] = _place + 1
+# By the type of an ERF record: row of the link type in it, and bytes before that.
+_ERF_ROWS = np.zeros((128, 2), np.int64)
+for _type, (_number, _before) in ERF_TYPES.items():
+    _ERF_ROWS[_type] = _ROWS[_number], _before
 
 
 @inlined
@@ -238,10 +248,29 @@ def _nflog(buf, i, end):
 
 
 @helper
+def _erf(buf, start, end):
+    """As inner_link, of the header of an ERF record and its extension headers, each of 8 bytes."""
+    if start + 16 > end:
+        return np.int64(CUT_SHORT), np.int64(-1)
+    kind = np.int64(buf[start + 8])
+    start += 16
+    more = kind >> 7
+    while more:
+        if start + 8 > end:
+            return np.int64(CUT_SHORT), np.int64(-1)
+        more = np.int64(buf[start]) >> 7
+        start += 8
+    return start + _ERF_ROWS[kind & 0x7F, 1], _ERF_ROWS[kind & 0x7F, 0]
+
+
+@helper
 def inner_link(buf, start, end, link):
-    """(start of the frame, row of its link type) inside all PPI headers; an outcome and -1 where there is none."""
+    """(start of the frame, row of its link type) inside all PPI and ERF headers; an outcome and -1 where there is
+    none."""
     row = link_row(link)
-    while LINKS[row, WALK] == PPI:
+    while LINKS[row, WALK] == PPI or LINKS[row, WALK] == ERF:
+        if LINKS[row, WALK] == ERF:
+            return _erf(buf, start, end)
         if start + 8 > end:
             return np.int64(CUT_SHORT), np.int64(-1)
         size, row = u16_little(buf, start + 2), link_row(u32_little(buf, start + 4))
@@ -271,12 +300,29 @@ def _rare_link(buf, start, end, link):
         return _rare_ethertype(buf, np.int64(LLC_LENGTH), i, end)
     if walk == NFLOG:
         return _nflog(buf, i, end)
+    if walk == INFINIBAND:
+        return _local_route(buf, start, end)
     return _plain_link(buf, start, end, row)
+
+
+@helper
+def _local_route(buf, i, end):
+    """As network_header, of a local route header (InfiniBand Architecture Specification 1, 7.7)."""
+    if i + 8 > end:
+        return np.int64(CUT_SHORT), np.int64(0)
+    following = np.int64(buf[i + 1]) & 3
+    if following == 3:
+        return route_header(buf, i + 8, end)
+    if following == 2:
+        return i, np.int64(LRH)
+    if following == 1:
+        return i + 8, np.int64(6)
+    return _typed(buf, i + 10, i + 12, end)  # a raw header: two bytes that are reserved, and an EtherType
 
 
 @inlined
 def network_header(buf, start, end, link):
-    """(offset of the IP header, IP version or GRH) of a frame; version 0 and an outcome where there is none."""
+    """(offset of the IP header, IP version, GRH or LRH) of a frame; version 0 and an outcome where there is none."""
     i, version = _plain_link(buf, start, end, link_row(link))
     if version == 0 and i == UNKNOWN_LINK:
         return _rare_link(buf, start, end, link)
@@ -314,7 +360,8 @@ def ipv6_chain(buf, i, end):
 
 @inlined
 def ip_header(buf, i, version, start, end, wire):
-    """The IP packet at i: (outcome, protocol, offset and bytes of its payload, IP bytes, part, fragment).
+    """The packet at i, by IP's header or InfiniBand's: (outcome, protocol, offset and bytes of its payload, IP bytes,
+    part, fragment).
 
     Lengths are those on the wire, `wire` that of the frame. fragment: offset of its header in IPv6, else -1.
     """
@@ -337,6 +384,14 @@ def ip_header(buf, i, version, start, end, wire):
             carried = ip_bytes - header
             if buf[i] >> 4 != 4 or header < 20 or carried < 0:
                 outcome = np.int64(MALFORMED)
+    elif version == LRH:
+        ip_bytes = 4 * (u16(buf, i + 4) & 0x7FF)  # from here to the checksum (ICRC)
+        if ip_bytes == 0 or ip_bytes > available:
+            ip_bytes = available
+        ip_bytes = carried = ip_bytes - 8
+        protocol, transport = np.int64(BASE_TRANSPORT), i + 8
+        if carried < 0:
+            outcome = np.int64(MALFORMED)
     elif i + 40 > end:
         outcome = np.int64(CUT_SHORT)
     elif buf[i] >> 4 != 6:
@@ -379,8 +434,17 @@ def addresses(buf, i, version):
 
 
 @inlined
+def is_infiniband(version):
+    """Whether the header in place of IP's is InfiniBand's, before a base transport header."""
+    return version >= GRH
+
+
+@inlined
 def ends_of(buf, i, version):
     """IP version of the addresses, and these as addresses(): those of a GRH may be IPv4's (RFC 4291, 2.5.5.2)."""
+    if version == LRH:
+        prefix = np.uint64(_LID_PREFIX)
+        return np.int64(6), prefix, np.uint64(u16(buf, i + 6)), prefix, np.uint64(u16(buf, i + 2))
     a, b, c, d = addresses(buf, i, version)
     if version != GRH:
         return version, a, b, c, d
@@ -399,7 +463,7 @@ def protocol_word(version, protocol, both_ports):
 
 # --- tunnels, fragments, RoCE
 
-# Entries of `found`: of the packet, and of the fragment that it is. TRANSPORT: with a GRH 8 bytes before the base
+# Entries of `found`: of the packet, and of the fragment that it is. TRANSPORT: of InfiniBand 8 bytes before the base
 # transport header, which stands after UDP's header elsewhere.
 PROTOCOL, TRANSPORT, PAYLOAD, IP_BYTES, PART, IP_AT, IP_VERSION = range(7)
 FRAGMENT_BEGIN, FRAGMENT_BYTES, FRAGMENT_MORE = range(7, 10)
@@ -612,14 +676,14 @@ def innermost(buf, i, version, start, end, wire, options, state):
             _note_fragment(buf, i, version, transport, carried, fragment, tunnel, found, key)
         family, a, b, c, d = ends_of(buf, i, version)
         e = protocol_word(family, protocol, both_ports)
-        if version == GRH:
+        if is_infiniband(version):
             transport -= 8
         found[PROTOCOL], found[TRANSPORT], found[PAYLOAD], found[IP_BYTES] = protocol, transport, payload, ip_bytes
         found[IP_AT], found[IP_VERSION] = i, version
         key[0], key[1], key[2], key[3], key[4], key[5] = a, b, c, d, e, np.uint64(tunnel << 40)
         port = both_ports & 0xFFFF
         is_udp = protocol == UDP and port == ROCE and part != LATER_FRAGMENT
-        if (is_udp or version == GRH) and transport + 16 <= end:
+        if (is_udp or is_infiniband(version)) and transport + 16 <= end:
             pair = u32(buf, transport + 12) & 0xFFFFFF
             key[5] |= np.uint64((1 << 32) | (np.int64(buf[transport + 8]) << 24) | pair)
         if part == LATER_FRAGMENT or not options.open_tunnels or depth == MOST_TUNNELS:

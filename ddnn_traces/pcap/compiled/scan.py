@@ -71,7 +71,6 @@ from ddnn_traces.pcap.compiled.flow_table import (
 from ddnn_traces.pcap.compiled.fragments import first_fragment, later_fragment
 from ddnn_traces.pcap.compiled.headers import (
     FOLLOW,
-    GRH,
     IP_AT,
     IP_BYTES,
     IP_VERSION,
@@ -87,6 +86,7 @@ from ddnn_traces.pcap.compiled.headers import (
     addresses,
     innermost,
     ip_header,
+    is_infiniband,
     is_typed,
     link_row,
     network_header,
@@ -246,7 +246,7 @@ def record_at(buf, pos, size, framing, interfaces, last_time):
 
 @helper
 def ecn_of(buf, ip_at, version):
-    """The ECN field of an IP header (RFC 3168, 5); -1 of a GRH, whose traffic class has none."""
+    """The ECN field of an IP header (RFC 3168, 5); -1 of InfiniBand's headers, which have none."""
     if version == 4:
         return np.int64(buf[ip_at + 1]) & 3
     return (np.int64(buf[ip_at + 1]) >> 4) & 3 if version == 6 else np.int64(-1)
@@ -260,7 +260,7 @@ def told_by_headers(buf, ip_at, version, protocol, transport, end, part, flags, 
     seq = none if flags < 0 else seq
     opcode, number, syndrome, at = none, none, none, transport + 8
     is_udp = protocol == UDP and u16(buf, transport + 2) == ROCE and part == WHOLE
-    if (is_udp or version == GRH) and at + 8 <= end:
+    if (is_udp or is_infiniband(version)) and at + 8 <= end:
         opcode = np.int64(buf[at])
         if at + 12 <= end:
             number = (np.int64(buf[at + 9]) << 16) | u16(buf, at + 10)

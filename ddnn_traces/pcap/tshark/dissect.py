@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from ddnn_traces.pcap.link_types import LINK_TYPES, OF_WIRESHARK
+from ddnn_traces.pcap.link_types import ERF_TYPES, LINK_TYPES, OF_WIRESHARK
 from ddnn_traces.pcap.tshark.flows import SYN, Encapsulation, Fragment, Packet, Roce, Segment
 
 TCP, UDP, GRE = 6, 17, 47
@@ -31,6 +32,8 @@ _LINK_HEADER_BYTES = {
     "ethertype": 0, "vlan": 4, "ieee8021ad": 4, "mpls": 4, "pppoes": 6, "ppp": 2, "pwethheuristic": 0, "pwethnocw": 0,
     "pwethcw": 4, "llc": 8, "pcap_pktdata": 0, **{link.layer: link.size for link in reversed(LINK_TYPES) if link.layer},
 }  # fmt: skip
+#: Types of ERF with four bytes more (Wireshark's wiretap/pcap-common.c).
+_MULTI_CHANNEL = (5, 6, 7, 8, 9, 12, 17, 18)
 _NO_DISSECTOR = ("", "data", "user_dlt")
 
 #: IPv6 extension headers (RFC 8200): layer, field of the next header, field of the length; length n is
@@ -49,7 +52,7 @@ _EXTENSION_NAMES = ("ipv6.hopopts", "ipv6.routing", "ipv6.fraghdr", "ipv6.dstopt
 SHOWN = (
     "frame ip ipv6 ipv6.hopopts ipv6.routing ipv6.fraghdr ipv6.dstopts ah mipv6 tcp tcp.options "
     "tcp.options.mss tcp.options.wscale udp infiniband mpls ppp llc ppi gre erspan vxlan geneve "
-    "gtp"
+    "gtp erf"
 )
 
 
@@ -119,13 +122,14 @@ def dissect(packet: Any, open_tunnels: bool = True) -> Packet:
 
 
 def _levels(packet: Any) -> tuple[list[_Layer], list[list[_Layer]]]:
-    """Layers in front of the first IP header, and from each IP header to the next. RoCEv1's header is one, too."""
+    """Layers in front of the first IP header, and from each IP header to the next. InfiniBand's own is one, too."""
     link: list[_Layer] = []
     levels: list[list[_Layer]] = []
     before = ""
     for layer in _layers(packet):
-        is_roce_v1, before = layer.name == "infiniband" and before != "udp", layer.name
-        if layer.name in ("ip", "ipv6") or is_roce_v1:
+        is_routed = layer.name == "infiniband" and before != "udp" and not _is_raw(layer.fields)
+        before = layer.name
+        if layer.name in ("ip", "ipv6") or is_routed:
             levels.append([layer])
         elif levels:
             levels[-1].append(layer)
@@ -137,6 +141,11 @@ def _levels(packet: Any) -> tuple[list[_Layer], list[list[_Layer]]]:
 def _layers(packet: Any) -> Iterator[_Layer]:
     """Protocols in the order of the frame, which distinguishes layers that occur twice."""
     printed = {layer.layer_name: [layer, *layer.duplicate_layers] for layer in packet.layers}
+    for raw in filter(_is_raw, printed.get("infiniband", [])):  # what it holds is printed inside of it
+        for name in SHOWN.split():
+            with suppress(AttributeError):
+                nested = raw.get_field(name)
+                printed.setdefault(name, []).extend(nested if isinstance(nested, list) else [nested])
     for name in _text(packet.frame_info, "protocols").split(":"):
         size = _LINK_HEADER_BYTES.get(name)
         waiting = printed.get(name)
@@ -168,7 +177,19 @@ _SIZED_BY_FIELDS: dict[str, Callable[[Any], int | None]] = {
     "ppp": _ppp_bytes,
     "llc": lambda llc: 3 if _number_if_any(llc, "oui") is None else 8,
     "ppi": lambda ppi: _number_if_any(ppi, "length"),
+    "infiniband": lambda infiniband: {0: 12, 1: 8}.get(_following(infiniband)),
 }
+
+
+def _following(infiniband: Any) -> int:
+    """What follows InfiniBand's local route header; -1 without one."""
+    header = _bytes(infiniband, "lrh")
+    return header[1] & 3 if header else -1
+
+
+def _is_raw(infiniband: Any) -> bool:
+    """Whether InfiniBand's headers are around an IP packet, or another one with an EtherType."""
+    return infiniband is not None and _following(infiniband) in (0, 1)
 
 
 def _why_not_ip(packet: Any, link: list[_Layer]) -> str:
@@ -264,8 +285,13 @@ def _read_ipv6(packet: Any, ip: Any, offset: int | None, around: Encapsulation |
 
 
 def _read_route_header(packet: Any, infiniband: Any, offset: int | None, around: Encapsulation | None) -> _Datagram:
-    """InfiniBand's global route header, in IPv6's layout. GIDs that both map IPv4 addresses are these."""
-    header = _bytes(infiniband, "grh")
+    """InfiniBand's global route header, in IPv6's layout, or the local one alone. GIDs that both map IPv4 addresses are
+    these."""
+    header, local = _bytes(infiniband, "grh"), _bytes(infiniband, "lrh")
+    if local:
+        if local[1] & 3 == 2:
+            return _read_local_route(packet, local, offset, around)
+        offset = None if offset is None else offset + len(local)
     if len(header) < _ROUTE_HEADER_BYTES:
         raise Skipped(CUT_SHORT)
     if header[6] != BASE_TRANSPORT:
@@ -278,6 +304,17 @@ def _read_route_header(packet: Any, infiniband: Any, offset: int | None, around:
     mapped = [end.ipv4_mapped for end in ends]
     src, dst = (str(end) for end in (mapped if all(mapped) else ends))
     return _Datagram(offset, around, src, dst, BASE_TRANSPORT, ip_bytes, ip_bytes - size, None, None)
+
+
+def _read_local_route(packet: Any, header: bytes, offset: int | None, around: Encapsulation | None) -> _Datagram:
+    """Its LIDs are the end of addresses that no host has (RFC 6666); its length is in units of 4 bytes."""
+    words = int.from_bytes(header[4:6], "big") & 0x7FF
+    size = _ip_bytes(packet, offset, 4 * words, 0, 4 * 0x7FF + int(packet.length)) - len(header)
+    if size < 0:
+        raise Skipped(MALFORMED)
+    src, dst = (f"100::{int.from_bytes(lid, 'big'):x}" for lid in (header[6:8], header[2:4]))
+    begin = None if offset is None else offset + len(header)
+    return _Datagram(begin, around, _address(src), _address(dst), BASE_TRANSPORT, size, size, None, None)
 
 
 # --- transport
@@ -489,6 +526,20 @@ def _address(text: str) -> str:
 def captured_bytes(packet: Any) -> int:
     """Bytes of the frame that are in the file."""
     return _number(packet.frame_info, "cap_len")
+
+
+def left_out(packet: Any) -> int:
+    """Bytes of the frame that Wireshark's reader takes off: of ERF its header, extension headers, and what is before
+    the frame in it."""
+    link = OF_WIRESHARK.get(encapsulation_type(packet))
+    if link is None or link.layer != "erf":
+        return link.left_out if link else 0
+    kind, extensions = _number(packet.erf, "types"), 0
+    if kind & 0x80:
+        types = packet.erf.get_field("ehdr.types")
+        extensions = len(types) if isinstance(types, list) else 1
+    kind &= 0x7F
+    return 16 + 8 * extensions + (4 if kind in _MULTI_CHANNEL else ERF_TYPES.get(kind, (0, 0))[1])
 
 
 def encapsulation_type(packet: Any) -> int:

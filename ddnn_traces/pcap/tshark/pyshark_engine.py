@@ -22,8 +22,9 @@ Where the two differ, and why:
   packet, its length is a byte too small;
 - the values before an NFLOG packet are not in tshark's output, so an IP length of 0 is not derived right;
 - extension headers of GTP-U are not counted as headers, so an IP length of 0 inside is not derived right;
-- RoCEv1: tshark shows a base transport header only when 12 bytes of it were captured (numba: 8), and a header behind it
-  only when that was captured whole (numba: the byte of an acknowledgement's syndrome);
+- InfiniBand (247): tshark 4.0 does not read it, but does in ERF, where a record's time is that of the ERF header;
+- RoCEv1 and InfiniBand: tshark shows a base transport header only when 12 bytes of it were captured (numba: 8), and a
+  header behind it only when that was captured whole (numba: the byte of an acknowledgement's syndrome);
 - samples stay empty: they serve to compare clocks, which is not checked with this engine.
 """
 
@@ -56,7 +57,15 @@ from ddnn_traces.pcap.capture_facts import (
 from ddnn_traces.pcap.capture_file import CaptureFile, PcapHeader
 from ddnn_traces.pcap.interface_statistics import StatisticsFinder
 from ddnn_traces.pcap.link_types import OF_WIRESHARK
-from ddnn_traces.pcap.tshark.dissect import SHOWN, Skipped, captured_bytes, dissect, encapsulation_type, time_ns
+from ddnn_traces.pcap.tshark.dissect import (
+    SHOWN,
+    Skipped,
+    captured_bytes,
+    dissect,
+    encapsulation_type,
+    left_out,
+    time_ns,
+)
 from ddnn_traces.pcap.tshark.flows import FlowTable, Record
 
 try:
@@ -316,11 +325,9 @@ class _Reader:
             facts.invalid_times += bool(packet.sniff_timestamp)
         else:
             self._time_ns = time
-        encapsulation = encapsulation_type(packet)
-        left_out = OF_WIRESHARK[encapsulation].left_out if encapsulation in OF_WIRESHARK else 0
-        sizes = packet.length + left_out, captured_bytes(packet) + left_out
-        record = Record(facts.records, self._time_ns, *sizes)
-        self.encapsulation_types.add(encapsulation)
+        off = left_out(packet)
+        record = Record(facts.records, self._time_ns, packet.length + off, captured_bytes(packet) + off)
+        self.encapsulation_types.add(encapsulation_type(packet))
         self._count_record(record)
         try:
             dissected = dissect(packet, self._options.open_tunnels)

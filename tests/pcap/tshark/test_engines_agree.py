@@ -241,7 +241,7 @@ def test_transport_header_that_is_cut(tmp_path: Path) -> None:
     assert columns(facts.flows.to_pylist(), "roce_dest_qp", "packets") == [(None, 12), (0x123, 10)]
 
 
-@pytest.mark.parametrize("name", [name for name in CAPTURES if name.startswith("roce v1")])
+@pytest.mark.parametrize("name", [name for name in CAPTURES if name.startswith(("roce v1", "erf"))])
 def test_route_headers(name: str, tmp_path: Path) -> None:
     read_both(write(tmp_path, CAPTURES[name]))
 
