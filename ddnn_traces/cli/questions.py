@@ -185,9 +185,12 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
         click.echo(printable(f"  {rank}. {sentence}{sure}"))
     for line in [*together.values(), *paused.values()]:
         click.echo(printable(line))
-    quiet = jobs.height - len({*found.select("run_id", "job").iter_rows(), *together, *paused})
-    if quiet:
-        click.echo(f"Nothing stands out in {counted(quiet, 'job')}.")
+    two = pauses.of_two_hosts(jobs)
+    if two:
+        click.echo(printable(pauses.of_two(two)))
+    all_jobs = {*jobs.select("run_id", "job").iter_rows()}
+    if quiet := all_jobs - {*found.select("run_id", "job").iter_rows(), *together, *paused} - two:
+        click.echo(f"Nothing stands out in {counted(len(quiet), 'job')}.")
     for run_id, job, steps_of_job, other_steps in (
         jobs.filter(jobs["agreed_share"] < 1).select("run_id", "job", "steps", "other_steps").iter_rows()
     ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ddnn_traces.text import counted
+from ddnn_traces.text import counted, listed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _LEAST_LOST = 0.05  # share of a job's time in long steps that is told
 _MOST_HOSTS = 3  # in a sentence
+_MOST_RUNS = 3  # in a sentence
 
 
 def sentences(long_steps: pl.DataFrame, dataset: Dataset) -> dict[tuple[str, int], str]:
@@ -46,3 +47,20 @@ def together(late_together: pl.DataFrame) -> dict[tuple[str, int], str]:
         (run_id, job): f"{run_id}, job {job}: {sentence} (query late_together)."
         for run_id, job, sentence in late_together.select("run_id", "job", "sentence").iter_rows()
     }
+
+
+def of_two_hosts(jobs: pl.DataFrame) -> set[tuple[str, int]]:
+    """The run and job of each job of two hosts, of which no verdict can call one slow. jobs: rows of the query."""
+    of_two = jobs.filter(jobs["hosts"].str.split(",").list.len() == 2)
+    return {*of_two.select("run_id", "job").iter_rows()}
+
+
+def of_two(of_jobs: set[tuple[str, int]]) -> str:
+    """Why of these jobs of two hosts none has a slow one; empty where there is no such job."""
+    if not of_jobs:
+        return ""
+    runs = listed(sorted({run for run, _ in of_jobs}), _MOST_RUNS)
+    return (
+        f"In {counted(len(of_jobs), 'job')} of two hosts ({runs}) nobody can tell which of the two is slow: no third "
+        "host shows how long one should need. See query collective_entries for the time of each."
+    )

@@ -315,6 +315,22 @@ def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Pa
     ]
 
 
+def test_of_two_hosts_diagnose_says_that_none_can_be_called_slow(
+    command: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One computes 80 ms longer in each step; "nothing stands out" would read as if both were alike."""
+    with monkeypatch.context() as two:
+        two.setattr("test_delays.WORKERS", 2)
+        two.setattr("test_delays.ROUNDS", 2)
+        run = ring("r", 1, always(1, 80))
+    run["hosts"], run["captures"] = run["hosts"].head(2), run["captures"].head(2)
+    with dataset(tmp_path / "dataset", run) as opened, Results(opened) as results:
+        [section] = steps.chapter.sections(results, only=["delays"])
+    [line] = command("diagnose", "dataset").stdout.decode().splitlines()
+    assert line == section.headline
+    assert line.startswith("In 1 job of two hosts (r) nobody can tell which of the two is slow: no third host ")
+
+
 @pytest.mark.long
 def test_diagnose_tells_of_a_host_that_pauses_in_few_steps(command: RunCommand, tmp_path: Path) -> None:
     """One or two of twenty steps cost too little in most steps for a verdict."""

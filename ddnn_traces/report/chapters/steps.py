@@ -66,10 +66,11 @@ def delays(section: Section, jobs: pl.DataFrame) -> None:
     ]
     section.lists = [(title, of_jobs) for title, _, of_jobs in others if of_jobs]
     said = [costliest(established, jobs), by_chance(found, established)]
+    two = pauses.of_two_hosts(jobs)
     if established.is_empty() and (found.height or not section.lists):
-        said = [_nothing(found.height, jobs.height)]
+        said = [_nothing(found.height, jobs.height if found.height else jobs.height - len(two))]
     said += [f"{what} in {counted(len(of_jobs), 'job')}: {of_jobs[0]}" for _, what, of_jobs in others if of_jobs]
-    section.headline = " ".join(filter(None, said))
+    section.headline = " ".join(filter(None, [*said, pauses.of_two(two)]))
     if found.is_empty():
         return
     columns = [
@@ -113,10 +114,12 @@ def by_chance(found: pl.DataFrame, established: pl.DataFrame) -> str:
 
 
 def _nothing(unsure: int, jobs: int) -> str:
-    """unsure: findings that are not established. jobs: their number."""
+    """unsure: findings that are not established. jobs: their number; empty where there are neither."""
     if unsure:
         findings = counted(unsure, "finding")
         return f"Nothing is established in {counted(jobs, 'job')}: chance may explain what looks slow ({findings})."
+    if not jobs:
+        return ""
     return (
         f"Nothing stands out in {counted(jobs, 'job')}: no host and no link alone costs 5% of a step. A cause that all "
         "hosts share is not seen."
