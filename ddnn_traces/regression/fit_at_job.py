@@ -271,7 +271,7 @@ def _too_few(rows: pl.DataFrame, found: pl.DataFrame, formula: Formula) -> str:
     empty = sorted(name for name in formula.names if not rows[name].count())
     filled = [name for name in attributes(rows) if name != "source" and rows[name].count()]
     why = f"; no run has {' or '.join(empty)}, but there are {', '.join(filled)} for a --formula" if empty else ""
-    return f"{fitting.cells_text(found)}, and at least {MIN_RUNS} are needed{why}"
+    return f"{fitting.too_few_text(found)}{why}"
 
 
 def _fit_notes(fit: Estimate, formula: Formula, by_level: str, by_level_p: float) -> list[str]:

@@ -246,8 +246,7 @@ def fit(
     if not parsed.left_names:
         outcome = OlsFit(notes=("Nothing is fitted: the left side of the formula names no column.",))
     elif usable[CELL].n_unique() < MIN_RUNS:
-        few = f"Nothing is fitted: {cells_text(usable)}, and at least {MIN_RUNS} are needed."
-        outcome = OlsFit(notes=(few,))
+        outcome = OlsFit(notes=(f"Nothing is fitted: {too_few_text(usable)}.",))
     else:
         outcome, found = _with_refits(usable, known, errors, unit)
     size = next((name for name in SIZES if name in known.right_names), None)
@@ -291,6 +290,14 @@ def cells_text(rows: pl.DataFrame) -> str:
     """How many runs in how many cells (as of design.with_cells)."""
     runs, cells = rows[RUN].n_unique(), rows[CELL].n_unique()
     return f"{runs} usable runs" if runs == cells else f"{runs} usable runs in {counted(cells, 'cell')}"
+
+
+def too_few_text(rows: pl.DataFrame) -> str:
+    """How many runs there are, and how many a fit needs: runs of one cell repeat it, and say nothing of a slope."""
+    needed = f"at least {MIN_RUNS}" + (
+        "" if rows[RUN].n_unique() == rows[CELL].n_unique() else " cells (runs that differ in their settings)"
+    )
+    return f"{cells_text(rows)}, and {needed} are needed"
 
 
 def undisturbed(

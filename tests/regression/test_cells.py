@@ -93,7 +93,10 @@ def test_steps_are_clustered_by_cell() -> None:
 
 def test_cells_too_few_to_fit_are_counted() -> None:
     result = fit(repeated(1).filter(pl.col("run_id").str.starts_with("r00")), PLAIN)
-    assert result.notes[0].startswith("Nothing is fitted: 5 usable runs in 1 cell, and at least 3")
+    assert result.notes[0] == (
+        "Nothing is fitted: 5 usable runs in 1 cell, and at least 3 cells (runs that differ in their settings) are "
+        "needed."
+    )
 
 
 def test_an_unknown_unit_is_refused() -> None:
