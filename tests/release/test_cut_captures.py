@@ -12,7 +12,9 @@ import fuzz
 import packets as p
 import pyarrow.compute as pc
 import pytest
-from captures_by_hand import CAPTURES, LINKS
+import roce_traffic as roce
+from captures_by_hand import CAPTURES, LINKS, in_time
+from roce_traffic import Sent
 
 import ddnn_traces
 from ddnn_traces.errors import UsageError
@@ -107,6 +109,26 @@ def test_exotic_and_damaged_packets(each: int, tmp_path: Path) -> None:
         names = ("label", "role", "rank")
         with ddnn_traces.ingest(tmp_path / "pcap", tmp_path / "again", packets=True) as again:
             compare(dataset, again, mapping, names)
+
+
+@pytest.mark.parametrize("carrier", ["v2", "v1", "v1 of ports"])
+@pytest.mark.parametrize("snaplen", [262144, 14 + 4 + 40 + 12 + 13])
+def test_roce(carrier: str, snaplen: int, tmp_path: Path) -> None:
+    """What numbers, NAKs, requests of READ and padding tell is the same: the counters, and the messages."""
+    packets = roce.message(roce.WRITE, 7, 9 * roce.MTU, immediate=True) + roce.message(roce.WRITE, 16, 10)
+    sent = [each for each, _ in roce.lossy(packets, [3], 3, selective=False)]
+    sent += [roce.read_request(30, 3 * 256), Sent(10, 34, bytes(16 + 5), 5), roce.acknowledgement(34, roce.RNR_NAK)]
+    sent += [Sent(0xAC, 40, bytes(4) + roce.read_request(40, 512).body), Sent(0xAA, 43, bytes(20 + 8), 8)]  # XRC
+    sent += [*roce.message(roce.READ_ANSWER, 30, 3 * roce.MTU), roce.notification()]
+    path = tmp_path / "a.pcap"
+    path.write_bytes(p.pcap(in_time(*(each.frame(carrier) for each in sent)), snaplen=snaplen))
+    with ddnn_traces.ingest(path, tmp_path / "dataset", packets=True) as dataset:
+        sums = "SELECT sum(psn_repeated_packets), sum(nak_packets), sum(rnr_packets) FROM flows"
+        assert dataset.sql(sums).rows() == [(4, 1, 1)]
+        mapping = Anonymiser(KEY, Options("crypto-pan"), dataset)
+        captures.write([str(path)], dataset, mapping, tmp_path / "pcap")
+        with ddnn_traces.ingest(tmp_path / "pcap", tmp_path / "again", packets=True) as again:
+            compare(dataset, again, mapping, ("label", "role", "rank"))
 
 
 def test_several_link_types_do_not_fit_into_a_pcap(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ddnn_traces.jit import helper, u16, u32, u32_little
 from ddnn_traces.pcap.compiled import compiled
-from ddnn_traces.pcap.compiled.cut import packet_at
+from ddnn_traces.pcap.compiled.cut import base_transport_end, packet_at
 from ddnn_traces.pcap.compiled.headers import (
     DESTINATION,
     FOLLOW,
@@ -103,7 +103,7 @@ def _examine_headers(buf, start, end, wire, link, words, mask):
         if outcome != FOLLOW:
             return known
         if version == LRH:
-            _understood(mask, i, min(end, transport + 12), start)
+            _understood(mask, i, base_transport_end(buf, transport, end), start)
             return known
         if known == NOTHING:
             known = _in_ip_header(buf, i, version, words)
@@ -111,14 +111,15 @@ def _examine_headers(buf, start, end, wire, link, words, mask):
         if part == LATER_FRAGMENT:
             return known
         if version == GRH:
-            _understood(mask, transport, min(end, transport + 12), start)
+            _understood(mask, transport, base_transport_end(buf, transport, end), start)
             return known
         if protocol == TCP:
             size = np.int64(buf[transport + 12] >> 4) * 4 if transport + 13 <= end else np.int64(20)
             _understood(mask, transport, min(end, transport + size), start)
             return known
         if protocol == UDP:
-            _understood(mask, transport, min(end, transport + (20 if port == ROCE else 8)), start)
+            after = min(end, transport + 8)
+            _understood(mask, transport, base_transport_end(buf, after, end) if port == ROCE else after, start)
         _, i, version, _ = inside(buf, protocol, port, transport, end)
     return known
 

@@ -59,7 +59,9 @@ from ddnn_traces.pcap.compiled.headers import (
     ports,
     ppp_type,
 )
+from ddnn_traces.pcap.compiled.roce import READ_REQUEST
 from ddnn_traces.pcap.compiled.scan import STOPPED, record_at
+from ddnn_traces.pcap.compiled.trains import has_syndrome
 
 #: Why cut() returned, besides the reasons of scan() and OTHER_LINK and NO_TIME: headers of that link are not written.
 UNWRITTEN_LINK = 102
@@ -325,14 +327,34 @@ def _copy_tcp(buf, t, end, a, b, c, d, substitutes, out, shift):
 
 
 @helper
-def _copy_base_transport(buf, j, end, out, shift):
-    """RoCE's base transport header at j, opcode and queue pair of it, where both were captured: offset after it."""
+def base_transport_end(buf, j, end):
+    """Offset after RoCE's base transport header at j and what ingest reads behind it, as captured; j below 8 bytes."""
     if j + 8 > end:
         return j
-    after = min(end, j + 12)
+    opcode, size = np.int64(buf[j]), 12
+    if has_syndrome(opcode):
+        size += 4
+    elif opcode & 31 == READ_REQUEST:
+        size += 16 if opcode < 0x20 else 20
+    return min(end, j + size)
+
+
+@helper
+def _copy_base_transport(buf, j, end, out, shift):
+    """RoCE's base transport header at j: opcode, padding, queue pair and number, and behind it the syndrome of an
+    acknowledgement, or the length that a READ asks for. Returns the offset after it."""
+    after = base_transport_end(buf, j, end)
+    if after == j:
+        return j
     _clear(j, after, out, shift)
     out[j + shift] = buf[j]
+    out[j + 1 + shift] = buf[j + 1] & 0x30
     _copy(buf, j + 5, j + 8, out, shift)
+    _copy(buf, j + 9, min(after, j + 12), out, shift)
+    if has_syndrome(np.int64(buf[j])):
+        _copy(buf, j + 12, min(after, j + 13), out, shift)
+    elif after >= j + 28:
+        _copy(buf, after - 4, after, out, shift)
     return after
 
 

@@ -46,10 +46,9 @@ TABLES = (
 )  # fmt: skip
 
 #: What an ingest of cut-down captures does not give again: what was captured, the clock's correction that is in the
-#: logs' times already, estimates from a sample of the packets, sequence numbers, which begin anew there, and RoCEv2's
-#: acknowledgements, which are behind the bytes that are kept.
+#: logs' times already, estimates from a sample of the packets, and sequence numbers of TCP, which begin anew there.
 NOT_COMPARED = frozenset(
-    {"tcp_seq", "roce_syndrome", "captured_bytes", "clock_offset_ns", "clock_offset_estimate_ns", "clock_drift_ppm"}
+    {"tcp_seq", "captured_bytes", "clock_offset_ns", "clock_offset_estimate_ns", "clock_drift_ppm"}
 )
 #: Of `captures` only these: the others are properties of the original file.
 _OF_CAPTURES = frozenset({"run_id", "capture_id", "first_ns", "last_ns", "records", "wire_bytes", "vantage_ip"})
