@@ -53,7 +53,8 @@ WITH thresholds AS (
 ), together AS (
     SELECT run_id, job, list(host_ip ORDER BY host_ip) AS members, min(steps_late) AS steps_late, any_value(steps) AS steps,
            any_value(step_ms) AS step_ms,
-           string_agg(format('{} ({:.3g} ms)', coalesce(label, host_ip), beyond_ms), ', ' ORDER BY host_ip) AS named
+           string_agg(format(CASE WHEN beyond_ms < 100 THEN '{} ({:.3g} ms)' ELSE '{} ({:.0f} ms)' END, coalesce(label, host_ip), beyond_ms), ', '
+                      ORDER BY host_ip) AS named
     FROM late
     LEFT JOIN hosts USING (run_id, host_ip)
     CROSS JOIN thresholds

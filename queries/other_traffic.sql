@@ -35,8 +35,8 @@ SELECT run_id, jobs, other_bytes::BIGINT AS other_bytes, other_share, busiest[1]
        CASE WHEN is_interrupted THEN NULL
             WHEN j.problem IS NOT NULL THEN j.problem
             WHEN other_share >= least_share
-            THEN format('{:.2g}% of the payload is to or from hosts outside the training job, most from {} to {}', 100 * other_share,
-                        busiest[1], busiest[2]) END AS problem
+            THEN format('{}% of the payload is to or from hosts outside the training job, most from {} to {}',
+                        format(CASE WHEN other_share < 0.1 THEN '{:.2g}' ELSE '{:.0f}' END, 100 * other_share), busiest[1], busiest[2]) END AS problem
 FROM jobs_of_run AS j
 JOIN sums USING (run_id)
 CROSS JOIN thresholds

@@ -108,8 +108,8 @@ WITH thresholds AS (
     WINDOW of_one AS (PARTITION BY run_id, job, step, kind, level)
 ), units AS (
     SELECT run_id, job, kind, level, host_ip, peer_ip, sum(cost_ms) FILTER (is_lost) AS total_ms, count(*) FILTER (is_lost) AS n,
-           count(*) FILTER (is_lost AND is_most) AS k, total_ms / any_value(behind_first) AS cost_ms, any_value(step_ms) AS step_ms,
-           sum(beyond_ms) FILTER (is_lost) / any_value(behind_first) AS beyond_ms
+           count(*) FILTER (is_lost AND is_most) AS k, any_value(behind_first) AS steps, total_ms / steps AS cost_ms, any_value(step_ms) AS step_ms,
+           sum(beyond_ms) FILTER (is_lost) / steps AS beyond_ms
     FROM judged
     GROUP BY run_id, job, kind, level, host_ip, peer_ip
 ), touching AS (
@@ -206,20 +206,24 @@ WITH thresholds AS (
 SELECT run_id, job, row_number() OVER (PARTITION BY run_id, job ORDER BY p_value > likely_p, cost_ms DESC, kind, host_ip) AS rank, kind, host_ip, peer_ip,
        cost_ms, share_of_step, explained_share * (1 - p_value) AS confidence, explained_share, p_value, p_value <= likely_p AS is_established, k AS steps_worst, n AS steps_lost,
        CASE kind
-            WHEN 'slow_host' THEN format('{} is late in {} of the {} steps in which a host is late', host, k, n)
-            WHEN 'loss' THEN format('{} pause{} for {} sent again, {:.2g}% of the {:.1f} MB of all steps', link, s,
+            WHEN 'slow_host' THEN format('{} is late in {} of {} steps behind the first{}', host, k, steps,
+                                         CASE WHEN n > k THEN format(', another host in {}', n - k) ELSE '' END)
+            WHEN 'loss' THEN format('{} pause{} for {} sent again, {}% of the {:.1f} MB of all steps', link, s,
                                     CASE WHEN retransmitted_bytes < 1e5 THEN format('{:.3g} kB', retransmitted_bytes / 1e3)
                                          ELSE format('{:.1f} MB', retransmitted_bytes / 1e6) END,
-                                    100 * retransmitted_bytes / payload_bytes, payload_bytes / 1e6)
-            WHEN 'delay' THEN format('{} answer{} {:.3g} ms later than other links', link, s, extra_ms)
-            ELSE format('{} carr{} {:.3g} Gbit/s where similar links carry {:.3g}', link, CASE s WHEN '' THEN 'y' ELSE 'ies' END, gbit_per_s, usual_gbit_per_s) END
+                                    format(CASE WHEN 10 * retransmitted_bytes < payload_bytes THEN '{:.2g}' ELSE '{:.0f}' END,
+                                           100 * retransmitted_bytes / payload_bytes), payload_bytes / 1e6)
+            WHEN 'delay' THEN format('{} answer{} {} ms later than other links', link, s,
+                                     format(CASE WHEN extra_ms < 100 THEN '{:.3g}' ELSE '{:.0f}' END, extra_ms))
+            ELSE format('{} carr{} {:.3g} Gbit/s where similar links carry {:.3g} Gbit/s', link, CASE s WHEN '' THEN 'y' ELSE 'ies' END, gbit_per_s, usual_gbit_per_s) END
        || format(': {}{} ms of {} ms a step ({:.0f}%)', CASE WHEN is_bound THEN 'at least ' ELSE '' END,
                  format(CASE WHEN cost_ms < 100 THEN '{:.3g}' ELSE '{:.0f}' END, cost_ms),
                  format(CASE WHEN step_ms < 1000 THEN '{:.4g}' ELSE '{:.0f}' END, step_ms), 100 * share_of_step)
        || CASE kind WHEN 'slow_host'
-                    THEN format('; it needs {} longer than the others behind its last data (computing, not the network){}',
-                                CASE WHEN is_bound THEN format('{:.3g} ms', beyond_ms) ELSE 'that much' END,
-                                CASE WHEN is_bound THEN ', in part while another host has not entered either' ELSE '' END)
+                    THEN format('; it needs {} longer than the others (computing, not the network){}',
+                                CASE WHEN NOT is_bound THEN 'that much'
+                                     ELSE format(CASE WHEN beyond_ms < 100 THEN '{:.3g} ms' ELSE '{:.0f} ms' END, beyond_ms) END,
+                                CASE WHEN is_bound THEN ', in part while another host is late, too' ELSE '' END)
                     WHEN 'background' THEN format('; other traffic of {:.1f} MB shares a link', other_bytes / 1e6)
                     WHEN 'congestion' THEN CASE WHEN is_met THEN format('; several other hosts send {:.1f} MB to its receiver at the same time', other_bytes / 1e6)
                                                 ELSE format('; {:.3g} congestion marks (ECN) or notifications come with 100 of its packets', 100 * marked_share) END

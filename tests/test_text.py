@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from ddnn_traces.regression.results import p_text
-from ddnn_traces.report.number_text import counts, percent, span, typical
+from ddnn_traces.report.number_text import counts, percent, size, span, typical
 from ddnn_traces.text import digits
 
 
@@ -55,3 +55,7 @@ def test_outliers_are_named(values: list[float], text: str) -> None:
     frame = pl.DataFrame({"run_id": [f"run-{number}" for number in range(len(values))], "x": values}, strict=False)
     twice = pl.concat([frame, frame, pl.DataFrame({"run_id": ["unknown"], "x": [None]}, schema=frame.schema)])
     assert typical(twice, "x") == text
+
+
+def test_sizes_have_no_exponent() -> None:
+    assert [size(value) for value in (999.4, 999.6e6, 2.1e6, 2.5e15)] == ["999 B", "1,000 MB", "2.1 MB", "2,500 TB"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ddnn_traces.text import counted, listed
+from ddnn_traces.text import counted, digits, listed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -35,7 +35,7 @@ def sentences(long_steps: pl.DataFrame, dataset: Dataset) -> dict[tuple[str, int
             waits.append(f"of all hosts alike, as for a validation, in {alike}")
         many = f"{rows.height} of {counted(rows['steps'][0], 'step')} {'takes' if rows.height == 1 else 'take'}"
         found[run_id, job] = (
-            f"{run_id}, job {job}: {many} at least twice the median ({rows['median_ms'][0]:.3g} ms), which costs "
+            f"{run_id}, job {job}: {many} at least twice the median ({digits(rows['median_ms'][0])} ms), which costs "
             f"{share:.0%} of the time behind the first step; the longest wait is {', '.join(waits)} (query long_steps)."
         )
     return found

@@ -69,7 +69,7 @@ def size(value: float | None) -> str:
         return NOT_KNOWN
     for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if abs(value) >= factor:
-            return f"{value / factor:.3g} {unit}" if abs(value) < 1000 * factor else f"{value / factor:,.0f} {unit}"
+            return f"{plain_digits(value / factor)} {unit}"
     return f"{value:.0f} B"
 
 

@@ -120,6 +120,8 @@ def test_the_slow_host_is_named_and_what_it_costs(tmp_path: Path) -> None:
     assert found["host_ip"].to_list() == HOSTS
     assert set(found["kind"]) == {"slow_host"}
     assert all(13 < cost < 16 for cost in found["cost_ms"])
+    for host, (steps_worst, sentence) in enumerate(found.select("steps_worst", "sentence").iter_rows()):
+        assert sentence.startswith(f"worker-{host + 1} is late in {steps_worst} of {STEPS - 1} steps behind the first")
 
 
 def test_a_delayed_acknowledgement_of_a_slow_host_is_no_delay_of_its_link(tmp_path: Path) -> None:
@@ -205,6 +207,20 @@ def test_an_inner_host_of_a_tree_is_slow_only_if_no_leaf_is_later(tmp_path: Path
     bound = re.search(r"at least (1[12].*) ms of .* it needs (.*) ms longer .* another host", found["sentence"][0])
     assert bound and float(bound[1]) == pytest.approx(found["cost_ms"][0], abs=0.05)
     assert float(bound[2]) == pytest.approx(20, abs=0.5)
+
+
+def test_long_times_and_large_shares_are_written_without_an_exponent(tmp_path: Path) -> None:
+    """0.9 MB sent again of 5.2 MB in the case, 10.5 MB here; seconds in place of milliseconds."""
+    case = Path(__file__).parents[1] / "queries" / "verdicts" / "loss_on_a_link_of_4"
+    tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}
+    tables["flow_windows"] = tables["flow_windows"].with_columns(pl.col("retransmitted_bytes") * 12)
+    with write_dataset(tmp_path / "loss", tables) as lossy:
+        said = lossy.query("verdicts")["sentence"].to_list()
+    with dataset(tmp_path / "late", tree("r", [50, 2500, 1300, 50])) as late:
+        said += late.query("verdicts")["sentence"].to_list() + late.query("late_together")["sentence"].to_list()
+    for part in ("sent again, 200% of the 5.2 MB", "it needs 2450 ms longer", "worker-2 (2450 ms), worker-3 (1250 ms)"):
+        assert any(part in one for one in said), part
+    assert not [one for one in said if re.search(r"\de[+-]\d", one)]
 
 
 def test_the_slow_link_is_named_and_what_it_costs(tmp_path: Path) -> None:
