@@ -94,3 +94,39 @@ def test_queries_do_not_depend_on_the_carrier(tmp_path: Path) -> None:
             told = dataset.sql("SELECT * FROM messages ORDER BY ALL").rows()
             assert rows.setdefault("messages", told) == told
             assert len(told) > 4
+
+
+def ring(carrier: str) -> bytes:
+    """Steps of a ring all-reduce by WRITEs with immediate, between four hosts with a queue pair each."""
+    hosts, numbers, records, time = 4, dict.fromkeys(range(4), 1), list[p.Record](), BEGIN_NS
+    for _ in range(12):
+        time += 50 * MS
+        for _ in range(2 * (hosts - 1)):
+            for host in range(hosts):
+                ends = (f"10.0.0.{host + 1}", f"10.0.0.{(host + 1) % hosts + 1}")
+                sent = roce.message(roce.WRITE, numbers[host], 40_000, immediate=True)
+                numbers[host] += len(sent)
+                for i, each in enumerate(sent):
+                    body = p.roce(each.body, each.opcode, 0x100 + host, each.number)
+                    frame = roce.CARRIERS[carrier](body, *ends, 0)
+                    records.append(p.Record(time + i * 1000 + host * 100, frame))
+            time += 200_000
+    records.sort(key=lambda record: record.time_ns)
+    return p.pcap(records, link=roce.LINK_OF.get(carrier, p.ETHERNET))
+
+
+@pytest.mark.long
+def test_a_ring_is_found_on_any_carrier(tmp_path: Path) -> None:
+    """The inference of topology, jobs and collectives asks for no protocol."""
+    told = {}
+    for carrier in ("v2", "v1", "infiniband"):
+        folder = tmp_path / carrier / "run"
+        folder.mkdir(parents=True)
+        (folder / "a.pcap").write_bytes(ring(carrier))
+        with read_folder(folder) as dataset:
+            (topology,), jobs = dataset.query("topology").rows(named=True), dataset.query("jobs").rows(named=True)
+            kinds = dataset.query("collectives")["kind"].to_list()
+            told[carrier] = topology["topology"], topology["confidence"], [job["steps"] for job in jobs], kinds
+    assert told["v2"][0] == "ring"
+    assert told["v2"][2:] == ([12], ["all_reduce"])
+    assert told["v1"] == told["infiniband"] == told["v2"]
