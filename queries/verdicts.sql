@@ -8,8 +8,8 @@
 -- column: job from job_periods
 -- column: rank; 1 is the costliest of the job; those that are not established come last
 -- column: kind; slow_host, loss, or what a link loses most by: slow_link, delay (a longer way), receiver (its window), background (other traffic), congestion (other traffic of several senders to one host at once, or ECN marks)
--- column: host_ip; address of the host, or of the link's sender; null where the loss is on most links
--- column: peer_ip; address of the link's receiver; null for a host, and where several links of the host are concerned
+-- column: host_ip; address of the host, of the link's sender, or of the end that slow links share; null where the loss is on most links
+-- column: peer_ip; address of the link's receiver; null for a host, and where several links of the host are concerned: all from it, all to it, or both, as the sentence says
 -- column: cost_ms ms; mean over the steps behind the first
 -- column: share_of_step ratio; cost_ms over the mean step
 -- column: confidence; explained_share times 1 - p_value: no calibrated probability
@@ -28,7 +28,8 @@
 -- of the cost, the host is not called slow. Hosts of unlike roles are compared with their own median over the steps, but no more than the
 -- step is longer than the median step: only what changes in the run is seen. Of two hosts none is called slow.
 -- A link's cost is stalled_ms of edge_times (loss), or excess_ms there and late_ms of edge_causes. What is not seen: a cause that all hosts share, and one that
--- is there in all steps of hosts of unlike roles.
+-- is there in all steps of hosts of unlike roles. Links from one host, or to it, are one finding where all of them carry at most 60% of what similar links do
+-- and together explain the time: they share its cable. Where they send at once, the time counts once.
 WITH thresholds AS (
     SELECT 0.05 AS least_share,                       -- of the mean step
            0.2 AS most_p, 0.05 AS likely_p, 0.55 AS least_explained,
@@ -72,17 +73,36 @@ WITH thresholds AS (
     SELECT run_id, job, step, "position", kind, src_ip AS host_ip, dst_ip AS peer_ip,
            CASE kind WHEN 'loss' THEN stalled_ms ELSE greatest(excess_ms, 0) + late_ms END AS cost_ms, NULL AS beyond_ms
     FROM (SELECT *, unnest(['slow_link', 'loss']) AS kind FROM edge_causes WHERE step > 0)
+), speeds AS (
+    SELECT run_id, job, src_ip, dst_ip, sum(payload_bytes) AS payload_bytes, sum(payload_bytes) / sum(sending_ms) * 8 / 1e6 AS gbit_per_s,
+           any_value(usual_gbit_per_s) AS usual_gbit_per_s, bool_or(is_shared) AS is_shared, coalesce(sum(retransmitted_bytes), 0) AS retransmitted_bytes
+    FROM edge_times
+    WHERE step > 0
+    GROUP BY run_id, job, src_ip, dst_ip
 ), touched AS (
     SELECT run_id, job, end_ip AS host_ip, count(*) / any_value(links) AS link_share
-    FROM (SELECT *, unnest([src_ip, dst_ip]) AS end_ip, count(*) OVER (PARTITION BY run_id, job) AS links
-          FROM (SELECT DISTINCT run_id, job, src_ip, dst_ip FROM edge_times WHERE step > 0))
+    FROM (SELECT *, unnest([src_ip, dst_ip]) AS end_ip, count(*) OVER (PARTITION BY run_id, job) AS links FROM speeds)
     GROUP BY run_id, job, end_ip
+), ways AS (
+    SELECT run_id, job, way, CASE way WHEN 'from' THEN src_ip ELSE dst_ip END AS host_ip, count(*) AS links,
+           bool_and(coalesce(gbit_per_s <= slow_shared_part * usual_gbit_per_s, false)) AS is_slow
+    FROM (SELECT *, unnest(['from', 'to']) AS way FROM speeds)
+    CROSS JOIN thresholds
+    GROUP BY ALL
+    HAVING count(*) > 1
+), busy AS (
+    SELECT run_id, job, step, way, host_ip, sum(greatest(last_ns - greatest(first_ns, before_ns), 0)) / 1e6 AS busy_ms
+    FROM (SELECT *, max(last_ns) OVER (PARTITION BY run_id, job, step, way, host_ip ORDER BY first_ns, last_ns
+                                       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns
+          FROM (SELECT *, unnest(['from', 'to']) AS way, CASE way WHEN 'from' THEN src_ip ELSE dst_ip END AS host_ip FROM collective_transfers))
+    GROUP BY ALL
 ), costs AS (
-    SELECT run_id, job, step, kind, host_ip, peer_ip, 1 AS level, sum(cost_ms) AS cost_ms, sum(beyond_ms) AS beyond_ms
+    SELECT run_id, job, step, kind, host_ip, peer_ip, 1 AS level, sum(cost_ms) AS cost_ms, sum(beyond_ms) AS beyond_ms,
+           'both' AS way  -- of a host's links: from it, to it, or both
     FROM (FROM host_costs UNION ALL FROM link_costs)
     GROUP BY ALL
     UNION ALL  -- all links of a host, which send at the same time; not of one that has all links of the job
-    SELECT run_id, job, step, kind, host_ip, NULL, 2, sum(cost_ms), NULL
+    SELECT run_id, job, step, kind, host_ip, NULL, 2, sum(cost_ms), NULL, 'both'
     FROM (SELECT run_id, job, step, "position", kind, end_ip AS host_ip, max(cost_ms) AS cost_ms
           FROM (SELECT *, unnest([host_ip, peer_ip]) AS end_ip FROM link_costs)
           GROUP BY ALL)
@@ -90,8 +110,19 @@ WITH thresholds AS (
     CROSS JOIN thresholds
     WHERE link_share < most_links
     GROUP BY ALL
+    UNION ALL  -- all links from a host, or all to it; where they send at once they share its rate, and the time counts once
+    SELECT run_id, job, step, kind, host_ip, NULL, 2, least(sum(cost_ms), any_value(busy_ms)), NULL, way
+    FROM (SELECT run_id, job, step, "position", kind, way, CASE way WHEN 'from' THEN host_ip ELSE peer_ip END AS host_ip, max(cost_ms) AS cost_ms
+          FROM (SELECT *, unnest(['from', 'to']) AS way FROM link_costs WHERE kind = 'slow_link')
+          GROUP BY ALL)
+    SEMI JOIN ways USING (run_id, job, way, host_ip)
+    JOIN touched USING (run_id, job, host_ip)
+    JOIN busy USING (run_id, job, step, way, host_ip)
+    CROSS JOIN thresholds
+    WHERE link_share < most_links
+    GROUP BY run_id, job, step, kind, host_ip, way
     UNION ALL
-    SELECT run_id, job, step, kind, NULL, NULL, 3, sum(cost_ms), NULL
+    SELECT run_id, job, step, kind, NULL, NULL, 3, sum(cost_ms), NULL, 'both'
     FROM (SELECT run_id, job, step, "position", kind, max(cost_ms) AS cost_ms FROM link_costs WHERE kind = 'loss' GROUP BY ALL)
     GROUP BY ALL
 ), lengths AS (
@@ -105,40 +136,43 @@ WITH thresholds AS (
     FROM costs AS c
     JOIN lengths USING (run_id, job)
     CROSS JOIN thresholds
-    WINDOW of_one AS (PARTITION BY run_id, job, step, kind, level)
+    WINDOW of_one AS (PARTITION BY run_id, job, step, kind, level, way)
 ), units AS (
-    SELECT run_id, job, kind, level, host_ip, peer_ip, sum(cost_ms) FILTER (is_lost) AS total_ms, count(*) FILTER (is_lost) AS n,
+    SELECT run_id, job, kind, level, way, host_ip, peer_ip, sum(cost_ms) FILTER (is_lost) AS total_ms, count(*) FILTER (is_lost) AS n,
            count(*) FILTER (is_lost AND is_most) AS k, any_value(behind_first) AS steps, total_ms / steps AS cost_ms, any_value(step_ms) AS step_ms,
            sum(beyond_ms) FILTER (is_lost) / steps AS beyond_ms
     FROM judged
-    GROUP BY run_id, job, kind, level, host_ip, peer_ip
+    GROUP BY run_id, job, kind, level, way, host_ip, peer_ip
 ), touching AS (
-    SELECT run_id, job, kind, end_ip AS host_ip, sum(total_ms) AS own_ms
-    FROM (SELECT *, unnest([host_ip, peer_ip]) AS end_ip FROM units WHERE level = 1 AND peer_ip IS NOT NULL)
-    GROUP BY run_id, job, kind, end_ip
+    SELECT run_id, job, kind, touching_way AS way, end_ip AS host_ip, sum(total_ms) AS own_ms
+    FROM (SELECT *, unnest(['both', 'both', 'from', 'to']) AS touching_way, unnest([host_ip, peer_ip, host_ip, peer_ip]) AS end_ip
+          FROM units
+          WHERE level = 1 AND peer_ip IS NOT NULL)
+    GROUP BY run_id, job, kind, touching_way, end_ip
 ), explained AS (
-    SELECT u.*, cost_ms / step_ms AS share_of_step, count(*) OVER (PARTITION BY run_id, job, kind, level) AS rivals,
-           link_share,
+    SELECT u.*, cost_ms / step_ms AS share_of_step, count(*) OVER (PARTITION BY run_id, job, kind, level, way) AS rivals,
+           link_share, coalesce(is_slow, false) AS is_slow,
            CASE level WHEN 1 THEN total_ms WHEN 2 THEN own_ms ELSE sum(total_ms) FILTER (level = 1) OVER of_kind END
            / sum(total_ms) FILTER (level = 1) OVER of_kind AS explained_share
     FROM units AS u
-    LEFT JOIN touching USING (run_id, job, kind, host_ip)
+    LEFT JOIN touching USING (run_id, job, kind, way, host_ip)
     LEFT JOIN touched USING (run_id, job, host_ip)
+    LEFT JOIN ways USING (run_id, job, way, host_ip)
     WINDOW of_kind AS (PARTITION BY run_id, job, kind)
 ), tested AS (
     SELECT *, CASE WHEN level = 3 THEN 0 WHEN rivals = 1 THEN 1 ELSE least(1, rivals * (
                SELECT sum(exp(lgamma(n + 1) - lgamma(i + 1) - lgamma(n - i + 1) + i * ln(chance)
                               + CASE WHEN i = n THEN 0 ELSE (n - i) * ln(1 - chance) END))
                FROM (SELECT unnest(range(k, n + 1)) AS i))) END AS p_value
-    FROM (SELECT *, least(1, CASE level WHEN 2 THEN 2 ELSE 1 END / rivals) AS chance FROM explained)
+    FROM (SELECT *, least(1, CASE WHEN level = 2 AND way = 'both' THEN 2 ELSE 1 END / rivals) AS chance FROM explained)
     CROSS JOIN thresholds
     WHERE share_of_step >= least_share
 ), found AS (
     SELECT t.*, max(explained_share) FILTER (level = 1) OVER of_kind AS of_link,
-           max(explained_share) FILTER (level = 2) OVER of_kind AS of_host
+           max(explained_share) FILTER (way <> 'both') OVER of_kind AS of_way, max(explained_share) FILTER (level = 2) OVER of_kind AS of_host
     FROM tested AS t
-    WHERE p_value <= most_p AND (CASE WHEN level = 2 THEN 1 - explained_share <= most_elsewhere * (1 - link_share)
-                               ELSE explained_share >= least_explained END)
+    WHERE p_value <= most_p AND (CASE WHEN level = 2 AND way = 'both' THEN 1 - explained_share <= most_elsewhere * (1 - link_share)
+                               ELSE explained_share >= least_explained AND (level <> 2 OR is_slow) END)
     WINDOW of_kind AS (PARTITION BY run_id, job, kind)
 ), logged AS (
     SELECT run_id, host_ip, sum(cost_ms) FILTER (is_last) AS last_ms
@@ -159,29 +193,33 @@ WITH thresholds AS (
     QUALIFY row_number() OVER (
         PARTITION BY run_id, job, kind
         ORDER BY CASE WHEN level = 2 AND of_link >= least_of_link * of_host
-                        OR level = 1 AND peer_ip IS NOT NULL AND of_link < least_of_link * of_host THEN 4 ELSE level END,
+                        OR level = 1 AND peer_ip IS NOT NULL AND of_link < least_of_link * of_host
+                        OR level = 2 AND way = 'both' AND of_way >= least_of_link * of_host
+                        OR level = 2 AND way <> 'both' AND of_way < least_of_link * of_host THEN 4 ELSE level END,
                  explained_share DESC, host_ip, peer_ip) = 1
-), speeds AS (
-    SELECT run_id, job, host_ip, src_ip, dst_ip, sum(payload_bytes) AS payload_bytes, sum(payload_bytes) / sum(sending_ms) * 8 / 1e6 AS gbit_per_s,
-           any_value(usual_gbit_per_s) AS usual_gbit_per_s, bool_or(is_shared) AS is_shared, coalesce(sum(retransmitted_bytes), 0) AS retransmitted_bytes
-    FROM (SELECT *, unnest([src_ip, dst_ip]) AS host_ip FROM edge_times WHERE step > 0)
-    GROUP BY ALL
 ), links AS (
     SELECT c.run_id, c.job, c.kind, sum(payload_bytes) AS payload_bytes, min(gbit_per_s) AS gbit_per_s,
            arg_min(usual_gbit_per_s, gbit_per_s) AS usual_gbit_per_s, bool_or(is_shared) AS is_shared, sum(retransmitted_bytes)::BIGINT AS retransmitted_bytes
     FROM chosen AS c
     JOIN speeds AS s
-      ON c.run_id = s.run_id AND c.job = s.job AND s.host_ip = coalesce(c.host_ip, s.src_ip) AND s.dst_ip = coalesce(c.peer_ip, s.dst_ip)
+      ON c.run_id = s.run_id AND c.job = s.job AND s.dst_ip = coalesce(c.peer_ip, s.dst_ip)
+         AND (c.host_ip IS NULL OR c.host_ip = s.src_ip AND c.way <> 'to' OR c.host_ip = s.dst_ip AND c.way <> 'from')
     WHERE c.kind <> 'slow_host'
     GROUP BY c.run_id, c.job, c.kind
 ), causes AS (
     SELECT c.run_id, c.job, c.kind, sum(other_bytes)::BIGINT AS other_bytes, sum(incast_bytes)::BIGINT AS incast_bytes,
            min(window_bytes) FILTER (is_window_small) AS window_bytes, avg(extra_ms) FILTER (extra_ms > 0) AS extra_ms,
            max(marked_share) FILTER (is_marked) AS marked_share, sum(link_ms) FILTER (is_marked) / sum(link_ms) AS marked_cost,
-           sum(link_ms) FILTER (is_window_small) / sum(link_ms) AS window_share, sum(link_ms) FILTER (extra_ms > 0) / sum(link_ms) AS delay_share
+           sum(link_ms) FILTER (is_window_small) / sum(link_ms) AS window_share,
+           sum(link_ms) FILTER (extra_ms > 0 AND CASE way WHEN 'from' THEN least_from_ms > 0 WHEN 'to' THEN least_to_ms > 0 ELSE true END) / sum(link_ms) AS delay_share
     FROM chosen AS c
-    JOIN (SELECT *, greatest(excess_ms, 0) + late_ms AS link_ms, unnest([src_ip, dst_ip]) AS end_ip FROM edge_causes WHERE step > 0) AS e
-      ON c.run_id = e.run_id AND c.job = e.job AND e.end_ip = c.host_ip AND e.dst_ip = coalesce(c.peer_ip, e.dst_ip)
+    JOIN (SELECT *, greatest(excess_ms, 0) + late_ms AS link_ms,
+                 -- a longer way of a host makes all of its links answer later, its queue one or the other
+                 min(extra_ms) OVER (PARTITION BY run_id, job, step, src_ip) AS least_from_ms, min(extra_ms) OVER (PARTITION BY run_id, job, step, dst_ip) AS least_to_ms
+          FROM edge_causes
+          WHERE step > 0) AS e
+      ON c.run_id = e.run_id AND c.job = e.job AND e.dst_ip = coalesce(c.peer_ip, e.dst_ip)
+         AND (c.host_ip = e.src_ip AND c.way <> 'to' OR c.host_ip = e.dst_ip AND c.way <> 'from')
     LEFT JOIN edge_marks AS m ON m.run_id = e.run_id AND m.job = e.job AND m.src_ip = e.src_ip AND m.dst_ip = e.dst_ip
     WHERE c.kind = 'slow_link'
     GROUP BY c.run_id, c.job, c.kind
@@ -196,6 +234,7 @@ WITH thresholds AS (
            marked_share, other_bytes > other_part * payload_bytes AS is_met, coalesce(beyond_ms > least_beyond * cost_ms, false) AS is_bound,
            coalesce(a.label, c.host_ip) AS host, coalesce(b.label, c.peer_ip) AS peer,
            CASE WHEN peer IS NOT NULL THEN format('The link {} to {}', host, peer)
+                WHEN way <> 'both' THEN format('All links {} {}', way, host)
                 WHEN host IS NOT NULL THEN format('The links of {}', host) ELSE 'Most links' END AS link, CASE WHEN peer IS NULL THEN '' ELSE 's' END AS s
     FROM chosen AS c
     LEFT JOIN links USING (run_id, job, kind)

@@ -233,6 +233,55 @@ def test_the_slow_link_is_named_and_what_it_costs(tmp_path: Path) -> None:
     assert all(50 < cost < 58 for cost in found["cost_ms"])  # six chunks, each 9 ms longer
 
 
+def clique(run_id: str, slow: set[tuple[int, int]]) -> dict[str, pl.DataFrame]:
+    """As ring, but each host sends 250,000 bytes to each other one: 2 ms on a link, and 20 ms on a slow one.
+
+    In turn a link between hosts without a slow one takes 18 ms: other programs keep the hosts busy.
+    """
+    noise = random.Random(1)
+    links = [(src, dst) for src in range(WORKERS) for dst in range(WORKERS) if src != dst]
+    ends = set.intersection(*(set(link) for link in slow))
+    busy = [link for link in links if not ends & set(link)]
+    start, rows = 0.0, []
+    for step in range(STEPS):
+        start += 50
+        longer = busy[step % len(busy)]
+        usual = {link: 20 if link in slow else 18 if link == longer else 2 for link in links}
+        took = {link: length * noise.uniform(0.9, 1) for link, length in usual.items()}
+        begun = {src: start + abs(noise.gauss(0, 0.1)) for src in range(WORKERS)}
+        rows += [
+            {"flow_id": flow, "message": step, "first_ns": ORIGIN_NS + int(begun[link[0]] * MS),
+             "duration_ns": int(took[link] * MS), "stream_offset": 250_000 * step, "bytes": 250_000, "packets": 200,
+             "end_source": "silence"}
+            for flow, link in enumerate(links)
+        ]  # fmt: skip
+        start += max(took.values())
+    flows = [
+        {"flow_id": flow, "src_ip": HOSTS[src], "dst_ip": HOSTS[dst], "protocol": 6,
+         "reverse_flow_id": links.index((dst, src)), "receive_window_bytes": 1 << 20}
+        for flow, (src, dst) in enumerate(links)
+    ]  # fmt: skip
+    made = {
+        table: pl.DataFrame(of_table).with_columns(run_id=pl.lit(run_id)).cast(pl.String)
+        for table, of_table in {"flows": flows, "messages": rows}.items()
+    }
+    base = ring(run_id, 1)
+    return base | made | {"flow_windows": base["flow_windows"].head(0)}
+
+
+def test_slow_links_that_share_an_end_are_one_finding(tmp_path: Path) -> None:
+    others = (0, 1, 3)
+    sets = {"from": {(2, other) for other in others}, "to": {(other, 2) for other in others}}
+    with dataset(tmp_path, *(clique(way, slow) for way, slow in sets.items())) as runs:
+        found = runs.query("verdicts")
+    assert found.select("run_id", "kind", "host_ip", "peer_ip").rows() == [
+        (way, "slow_link", HOSTS[2], None) for way in sets
+    ]
+    for way, cost, sentence in found.select("run_id", "cost_ms", "sentence").rows():
+        assert sentence.startswith(f"All links {way} worker-3 carry 0.1")
+        assert 14 < cost < 20, way  # its links send at the same time
+
+
 def test_what_makes_a_link_slow_is_its_kind(tmp_path: Path) -> None:
     given: dict[str, dict[str, float]] = {
         "slow_link": {}, "delay": {"answer_ms": 8}, "receiver": {"window_bytes": 20_000},
