@@ -95,3 +95,21 @@ def test_findings_by_chance_are_counted_beside_established_ones() -> None:
         "Not established in other jobs, as chance may explain it: 2 findings."
     )
     assert steps.by_chance(found[:1], found[:1]) == steps.by_chance(found[1:], found[:0]) == ""
+
+
+def test_second_copies_are_no_loss(tmp_path: Path) -> None:
+    """Where both ends have a capture, half of the packets are second copies: nothing is missing."""
+    ledger = {"in_flows": 500, "duplicate_vantage": 500}
+    tables = {
+        "runs": pl.DataFrame({"run_id": ["r"]}),
+        "capture_ledger": pl.DataFrame(
+            {"run_id": "r", "capture_id": "a.pcap", "reason": reason, "packets": packets, "wire_bytes": packets}
+            for reason, packets in ledger.items()
+        ),
+    }
+    with write_dataset(tmp_path / "d", tables) as dataset, Results(dataset) as results:
+        [section] = trust.appendix.sections(results, only=["ledger"])
+    assert section.headline == (
+        "100% of the captured packets are in flows, 50% as second copies: both ends captured these, and they count "
+        "once."
+    )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+
 import polars as pl
 
 from ddnn_traces.report.charts import topology as drawing
@@ -32,8 +35,8 @@ def topology(section: Section, frame: pl.DataFrame) -> None:
     confidence = f"; confidence {typical(sure, 'confidence', percent)}" if sure.height else ""
     section.headline = f"The traffic of {_shapes(frame)}{confidence}."
     columns = [
-        texts("run", "run_id"), texts("topology", "topology", words), numbers("confidence", "confidence", percent),
-        texts("why unknown", "problem"), texts("root or centre", "root_ip"),
+        texts("run", "run_id"), Column("topology", lambda row: words(row["problem"] or row["topology"])),
+        numbers("confidence", "confidence", percent), texts("why none", "why"), texts("root or centre", "root_ip"),
         numbers("confidence in it", "root_confidence", percent), numbers("hosts", "hosts", count),
         numbers("directed pairs", "edges", count), numbers("payload on them", "matched_share", percent),
         Column("runner-up", _runner_up), numbers("evenness", "evenness"),
@@ -45,29 +48,57 @@ def topology(section: Section, frame: pl.DataFrame) -> None:
         "volume varies from step to step (irregularity), and how much later one direction of a link starts than the "
         "other (turn). The root of a tree is where data flow to first in each exchange, with a confidence of its own."
     )
-    section.table(frame, columns, caption)
+    section.table(_plain(frame), columns, caption)
+
+
+_PATTERNS = "several patterns"
+_SEVERAL = r"^several patterns \((.*?); see .*\)$"
+
+
+def _plain(topologies: pl.DataFrame) -> pl.DataFrame:
+    """For a reader of the report: no name of a query or parameter, `why` in its words, and in `problem` nothing but
+    "several patterns", which is an answer without a confidence."""
+    problem = pl.col("problem")
+    several = problem.str.contains(_SEVERAL)
+    why = (
+        problem.str.replace(_SEVERAL, "$1")
+        .str.replace(r"\bcommunicators\b", "groups of hosts")
+        .str.replace(r"\bcommunicator\b", "group of hosts")
+        .str.replace(r"; see [^;)]*\)", ")")
+    )
+    return topologies.with_columns(
+        why=why,
+        problem=pl.when(several).then(pl.lit(_PATTERNS)),
+        confidence=pl.when(several.fill_null(False)).then(None).otherwise("confidence"),
+    )
 
 
 def _shapes(topologies: pl.DataFrame) -> str:
     """The runs, and which topology so many of them have."""
-    if topologies.height == 1:
-        kind = topologies["topology"][0]
+    plain = _plain(topologies)
+    if plain.height == 1:
+        kind, several, why = plain.select("topology", "problem", "why").row(0)
+        if several:
+            return f"the run has several patterns, which no one topology describes: {why}"
         if kind == "unknown":
-            return f"the run does not show its topology ({topologies['problem'][0]})"
+            return f"the run does not show its topology ({why})"
         return f"the run shows: {words(kind)}"
-    # "several patterns (5 collectives of 1 communicator: clique, ring; see collectives)": the numbers are in the table
-    problem = pl.col("problem").str.replace(r"^(several|more than one) (.*) \(.*; (see .*)\)$", "$1 $2; $3")
+    # "more than one exchange, as of another training (2 of 6 pairs carry a second one)": the numbers are in the table
+    why = pl.when(pl.col("problem").is_null()).then(pl.col("why").str.replace(r"^(more than one .*) \(.*\)$", "$1"))
     kinds = (
-        topologies.with_columns(problem)
-        .group_by(pl.coalesce("problem", "topology").alias("kind"), "problem")
+        plain.with_columns(why)
+        .group_by(pl.coalesce("why", "problem", "topology").alias("kind"), "why")
         .len()
-        .sort(pl.col("problem").is_not_null(), -pl.col("len").cast(pl.Int64), "kind")
+        .sort(pl.col("why").is_not_null(), -pl.col("len").cast(pl.Int64), "kind")
     )
-    found = "; ".join(
-        f"{runs:,} {words(kind)}" if problem is None else f"cannot be told in {runs:,} ({kind})"
-        for kind, problem, runs in kinds.iter_rows()
-    )
+    found = "; ".join(_in_runs(kind, why, runs) for kind, why, runs in kinds.iter_rows())
     return f"{counted(topologies.height, 'run')} shows: {found}"
+
+
+def _in_runs(kind: str, why: str | None, runs: int) -> str:
+    if why:
+        return f"cannot be told in {runs:,} ({kind})"
+    return f"{kind} in {runs:,}" if kind == _PATTERNS else f"{runs:,} {words(kind)}"
 
 
 def _runner_up(row: dict[str, object]) -> str:
@@ -97,12 +128,60 @@ def collectives(section: Section, frame: pl.DataFrame) -> None:
             f"{counted(jobs.height, 'job')}; a step has {counts(jobs['len'], 'collective')} of "
             f"{counts(jobs['groups'], 'group')} of hosts."
         )
+    section.headline += f" {_parallelism(section)}"
     caption = (
         "Inferred from the messages on the wire, without logs: a row is a group of hosts (job.group), a bar the median "
         "time from a collective's first packet to its last. The size is that of nccl-tests. What else the same traffic "
         "can be is in the tooltip; a host's own time of a collective is longer. NVLink inside a host is not seen."
     )
     section.figure(wire.collectives, frame, caption)
+
+
+#: What each role of the query communicators is in a sentence.
+_ROLES = {
+    "data": "data parallel", "sharded_data": "data parallel with shards, as FSDP and ZeRO", "tensor": "tensor parallel",
+    "pipeline": "pipeline parallel", "expert": "expert parallel", "unknown": "not known",
+}  # fmt: skip
+_ROLE = r"\w+(?= \(\d)"  # "sharded_data (1 group of 3 hosts), unknown (2 groups of 2 hosts)"
+_NO_OTHER_GROUP = "no group has fewer and larger collectives a step"  # why a group is called data parallel
+_FEW_JOBS = 3  # that have a sentence each
+
+
+def _parallelism(section: Section) -> str:
+    """What kind of training a job is, as far as its traffic shows; of many jobs how many are of each kind."""
+    jobs = section.rows(Source("job_parallelism")).join(section.rows(Source("jobs")), on=["run_id", "job"])
+    if jobs.height == 1:
+        return _of_one_job(jobs.row(0, named=True))
+    if jobs.height <= _FEW_JOBS:
+        kinds = [
+            f"job {job} of {run_id} ({_of_hosts(hosts)}) is {_with_roles(parallelism)}"
+            for run_id, job, hosts, parallelism in jobs.sort("run_id", "job")
+            .select("run_id", "job", "hosts", "parallelism")
+            .iter_rows()
+        ]
+    else:
+        roles = [" and ".join(_ROLES[role] for role in re.findall(_ROLE, of_job)) for of_job in jobs["parallelism"]]
+        counted_kinds = sorted(Counter(roles).items(), key=lambda kind: (-kind[1], kind[0]))
+        kinds = [f"{counted(number, 'job')} {kind}" for kind, number in counted_kinds]
+    return f"Guessed from traffic: {'; '.join(kinds)}."
+
+
+def _of_one_job(job: dict[str, str]) -> str:
+    of_hosts, kinds, roles = _of_hosts(job["hosts"]), _with_roles(job["parallelism"]), job["reason"].split("; ")
+    why = job["reason"].replace(_NO_OTHER_GROUP, "what its collectives add up is not seen")
+    if len(re.findall(_ROLE, job["parallelism"])) == 1:
+        why = why.partition(": ")[2]
+    if "unknown" in job["parallelism"] and len(roles) == 1:
+        return f"How the job of {of_hosts} is parallelised is {kinds}: {why}."
+    return f"The job of {of_hosts} is {kinds}, by a guess from its traffic: {why}."
+
+
+def _of_hosts(hosts: str) -> str:
+    return counted(len(hosts.split(",")), "host")
+
+
+def _with_roles(parallelism: str) -> str:
+    return re.sub(_ROLE, lambda found: _ROLES[found[0]], parallelism)
 
 
 @chapter.section("graph", "Drawing of the topology", Source("topology_graph"), NO_FLOWS)

@@ -119,10 +119,20 @@ def _checked(section: Section) -> str:
 
 
 def _in_flows(section: Section) -> str:
-    ledger = section.rows(Source("ledger_sums"))
-    share = dict(zip(ledger["reason"], ledger["share_of_packets"], strict=True)).get("in_flows", 0.0)
-    others = " (the appendix says why the others are not)" if share < 1 else ""
-    return f"{percent(share)} of the captured packets are in flows{others}"
+    said, is_all = _share_in_flows(section.rows(Source("ledger_sums")))
+    return said + ("" if is_all else " (the appendix says why the others are not)")
+
+
+def _share_in_flows(sums: pl.DataFrame) -> tuple[str, bool]:
+    """How many of the captured packets are in flows, second copies named, and whether these are all."""
+    packets = dict(sums.select("reason", "packets").iter_rows())
+    captured, second = sum(packets.values()), packets.get("duplicate_vantage", 0)
+    if not captured:
+        return "no packet was captured", True
+    of_flows = packets.get("in_flows", 0) + second
+    copies = f", {percent(second / captured)} as second copies: both ends captured these, and they count once"
+    said = f"{percent(of_flows / captured)} of the captured packets are in flows{copies if second else ''}"
+    return said, of_flows == captured
 
 
 def _offload(runs: pl.DataFrame) -> str:
@@ -159,8 +169,7 @@ def _partial(captures: int) -> str:
 
 @appendix.section("ledger", "Captured packets", Source("ledger_sums"), "No packet was captured.", draws=())
 def ledger(section: Section, frame: pl.DataFrame) -> None:
-    in_flows = dict(zip(frame["reason"], frame["share_of_packets"], strict=True)).get("in_flows", 0.0)
-    section.headline = f"{percent(in_flows)} of the captured packets are in flows."
+    section.headline = f"{_share_in_flows(frame)[0]}."
     columns = [
         texts("reason", "reason", words), numbers("packets", "packets", count),
         numbers("share of packets", "share_of_packets", percent), numbers("bytes on the wire", "wire_bytes", count),

@@ -1,0 +1,47 @@
+"""What the report says of topology and of the kind of training, in words of a reader who knows no query."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+from datasets import write_dataset
+
+from ddnn_traces.report.chapters import host_pairs
+from ddnn_traces.report.section import Results, Section
+
+QUERIES = Path(__file__).parents[1] / "queries"
+
+
+def sections(folder: Path, case: str, run: str | None = None) -> dict[str, Section]:
+    """The sections topology and collectives of a query's case, of all runs or one."""
+    tables = {path.stem: pl.read_csv(path) for path in (QUERIES / case).glob("*.csv") if path.stem != "expected"}
+    if run:
+        tables = {name: frame.filter(run_id=run) for name, frame in tables.items()}
+    with write_dataset(folder, tables) as opened, Results(opened) as results:
+        found = host_pairs.chapter.sections(results, only=["topology", "collectives"])
+        return {section.slug: section for section in found}
+
+
+def test_several_patterns_are_an_answer_and_no_failure(tmp_path: Path) -> None:
+    stages = sections(tmp_path / "one", "job_parallelism/sends_of_stages_and_of_a_server", "stages")["topology"]
+    assert stages.headline.startswith("The traffic of the run has several patterns, which no one topology describes: ")
+    assert "communicator" not in stages.headline and "parameter" not in stages.headline
+    assert "groups of hosts" in stages.headline
+    [table] = stages.tables
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    assert row["topology"] == "several patterns" and row.get("confidence", "–") == "–"
+    three = sections(tmp_path / "three", "job_parallelism/sends_of_stages_and_of_a_server")["topology"]
+    assert "several patterns in 1" in three.headline
+
+
+def test_the_kind_of_training_is_told_with_what_is_not_known(tmp_path: Path) -> None:
+    server = sections(tmp_path / "server", "job_parallelism/a_server_that_sends_what_it_gets")["collectives"]
+    assert server.headline.endswith(
+        "The job of 4 hosts is data parallel (1 group of 4 hosts), by a guess from its traffic: what its collectives "
+        "add up is not seen; a parameter server sends the same."
+    )
+    parts = sections(tmp_path / "parts", "job_parallelism/sends_of_stages_and_of_a_server", "parts")["collectives"]
+    assert "How the job of 2 hosts is parallelised is not known (1 group of 2 hosts): sends between" in parts.headline
+    three = sections(tmp_path / "three", "job_parallelism/sends_of_stages_and_of_a_server")["collectives"]
+    assert "job 0 of stages (3 hosts) is pipeline parallel (2 groups of 2 hosts)." in three.headline
