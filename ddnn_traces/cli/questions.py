@@ -169,7 +169,9 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
         unseen = [run for run in opened.run_ids if run not in seen]
         mixed = opened.query("jobs_of_run").drop_nulls("problem")
         filters = opened.query("job_filters").rows_by_key("run_id") if mixed.height else {}
-        uncaptured = Counter(opened.query("uncaptured_hosts")["run_id"]) if unseen else Counter()
+        hosts = opened.query("uncaptured_hosts") if unseen else None
+        uncaptured = Counter() if hosts is None else Counter(hosts["run_id"])
+        alone = set() if hosts is None else pauses.of_one_host(hosts, jobs)
         unknown_payload = (
             dict(opened.query("unknown_payload").select("run_id", "problem").iter_rows()) if unseen else {}
         )
@@ -202,7 +204,10 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
         for job, expression, reason in filters.get(run_id, []):
             what = reason or f"--filter {shlex.quote(expression)}"  # addresses of others' data, to be copied to a shell
             click.echo(printable(f"  job {job}: {what}"))
-    partial = [run for run in unseen if uncaptured[run] and run not in unknown_payload]
+    alone -= unknown_payload.keys()
+    if alone:
+        click.echo(printable(pauses.alone(alone)))
+    partial = [run for run in unseen if uncaptured[run] and run not in unknown_payload and run not in alone]
     if partial:
         names = listed([f"{counted(uncaptured[run], 'host')} of {run}" for run in partial], _MOST_NAMES)
         about = (

@@ -1,15 +1,15 @@
-"""Jobs that lose time in ways of which no verdict tells, in words: the command diagnose and the report say the same."""
+"""What no verdict tells, in words: other ways to lose time, and what cannot be told; of diagnose and the report."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from ddnn_traces.text import counted, digits, listed
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from ddnn_traces.query.dataset import Dataset
 
 _LEAST_LOST = 0.05  # share of a job's time in long steps that is told
@@ -63,4 +63,22 @@ def of_two(of_jobs: set[tuple[str, int]]) -> str:
     return (
         f"In {counted(len(of_jobs), 'job')} of two hosts ({runs}) nobody can tell which of the two is slow: no third "
         "host shows how long one should need. See query collective_entries for the time of each."
+    )
+
+
+def of_one_host(uncaptured_hosts: pl.DataFrame, jobs: pl.DataFrame) -> set[str]:
+    """The runs of which one host alone was captured, and that show no job. Both arguments: rows of the query."""
+    seen = uncaptured_hosts.group_by("run_id").agg(captured=pl.col("hosts").first() - pl.len())
+    return {*seen.filter(captured=1)["run_id"]} - {*jobs["run_id"]}
+
+
+def alone(runs: set[str]) -> str:
+    """Why these runs of_one_host show no job, and what their captures tell; empty where there is none."""
+    if not runs:
+        return ""
+    named = listed(sorted(runs), _MOST_RUNS)
+    return (
+        f"In {counted(len(runs), 'run')} ({named}) one host alone was captured, so no job is seen: what the others "
+        "send to each other is missing. Its flows, volumes and steps are there (queries traffic_matrix, "
+        "inferred_steps); topology, collectives and slow hosts need the captures of all hosts."
     )

@@ -362,10 +362,12 @@ def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Pa
     alone = {table: frame.head(0) if table == "messages" else frame for table, frame in ring("alone", 1).items()}
     alone["flows"] = alone["flows"].with_columns(payload_bytes=pl.lit("1000"))
     alone["captures"] = alone["captures"].head(1)
+    half = {table: frame.with_columns(run_id=pl.lit("half")) for table, frame in alone.items()}
+    half["captures"] = ring("half", 1)["captures"].head(2)
     for run in (late := ring("late", 1, always(1, 15)), even := ring("even", 2), silent):
         run["flows"] = run["flows"].with_columns(payload_bytes=pl.lit("1000"))
-    with dataset(tmp_path / "dataset", late, even, silent, alone):
-        pass
+    with dataset(tmp_path / "dataset", late, even, silent, alone, half) as opened, Results(opened) as results:
+        [section] = trust.chapter.sections(results, only=["losses"])
     done = command("diagnose", "dataset")
     assert (done.returncode, done.stderr) == (0, b"")
     said = done.stdout.decode().splitlines()
@@ -373,11 +375,15 @@ def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Pa
     assert said[1].startswith("  1. worker-2 is late in 1")
     assert said[2:] == [
         "Nothing stands out in 1 job.",
-        "In 1 run no job is seen, and hosts that exchange data have no capture: 3 hosts of alone. Put their captures "
+        "In 1 run (alone) one host alone was captured, so no job is seen: what the others send to each other is "
+        "missing. Its flows, volumes and steps are there (queries traffic_matrix, inferred_steps); topology, "
+        "collectives and slow hosts need the captures of all hosts.",
+        "In 1 run no job is seen, and hosts that exchange data have no capture: 2 hosts of half. Put their captures "
         "into the run's folder and ingest again.",
         "In 1 run no job is seen (none): flows must repeat their bytes in each of five steps, "
         "or of four with the longest pauses between them.",
     ]
+    assert section.headline.endswith(said[3])
 
 
 def test_of_two_hosts_diagnose_says_that_none_can_be_called_slow(
