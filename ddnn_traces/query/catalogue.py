@@ -210,16 +210,16 @@ class Query:
 
         Raises QueryError for unknown ones, and for needed ones that are not given.
         """
+        known = {param.name: param for param in self.params}
+        for name in given:  # before needed ones: a wrong name may be meant for one of these
+            if name not in known and name not in SELECTION:
+                all_names = [*known, *(param.name for param in self.choices)]
+                raise QueryError(f"query {self.name} has no parameter {name}; {nearest(name, all_names)}")
         lacking = [param for param in self.params if param.name in self.needs and param.name not in given]
         if lacking:
             said = " and ".join(f"{param.name} ({param.meaning})" for param in lacking)
             example = " ".join(f"--param {param.name}=..." for param in lacking)
             raise QueryError(f"{self.name} needs {said}; on the command line {example}")
-        known = {param.name: param for param in self.params}
-        for name in given.keys() - SELECTION.keys():
-            if name not in known:
-                all_names = [*known, *(param.name for param in self.choices)]
-                raise QueryError(f"query {self.name} has no parameter {name}; {nearest(name, all_names)}")
         return {name: param.value(given[name]) if name in given else param.default for name, param in known.items()}
 
     def selection(self, given: Mapping[str, Any]) -> dict[str, int]:
