@@ -37,6 +37,7 @@ WITH thresholds AS (
            0.75 AS least_of_link,                     -- of what the links of a host lose: one link alone
            0.8 AS slow_part, 0.6 AS slow_shared_part, -- of the usual rate, the second where the ends have several links
            0.0002 AS least_again, 0.1 AS other_part,  -- of the payload: sent again, of other traffic
+           0.67 AS most_again,                        -- of the payload: sent again; more are copies (the check captured_copies)
            0.5 AS least_cause,                        -- of the cost: where the window is small, where the way is longer
            1.05 AS least_beyond,                      -- own time beyond the others' over the cost, which is a lower bound then
            0.5 AS least_logged                        -- of the cost: that of waiting for another host by the log, which contradicts
@@ -69,16 +70,19 @@ WITH thresholds AS (
     FROM siblings
     -- a host enters the channels of a communicator at once
     QUALIFY row_number() OVER (PARTITION BY run_id, job, step, host_ip, entry_ns ORDER BY cost_ms DESC, "position") = 1
-), link_costs AS (
-    SELECT run_id, job, step, "position", kind, src_ip AS host_ip, dst_ip AS peer_ip,
-           CASE kind WHEN 'loss' THEN stalled_ms ELSE greatest(excess_ms, 0) + late_ms END AS cost_ms, NULL AS beyond_ms
-    FROM (SELECT *, unnest(['slow_link', 'loss']) AS kind FROM edge_causes WHERE step > 0)
 ), speeds AS (
     SELECT run_id, job, src_ip, dst_ip, sum(payload_bytes) AS payload_bytes, sum(payload_bytes) / sum(sending_ms) * 8 / 1e6 AS gbit_per_s,
            any_value(usual_gbit_per_s) AS usual_gbit_per_s, bool_or(is_shared) AS is_shared, coalesce(sum(retransmitted_bytes), 0) AS retransmitted_bytes
     FROM edge_times
     WHERE step > 0
     GROUP BY run_id, job, src_ip, dst_ip
+), link_costs AS (
+    SELECT run_id, job, step, "position", kind, src_ip AS host_ip, dst_ip AS peer_ip,
+           CASE kind WHEN 'loss' THEN stalled_ms ELSE greatest(excess_ms, 0) + late_ms END AS cost_ms, NULL AS beyond_ms
+    FROM (SELECT *, unnest(['slow_link', 'loss']) AS kind FROM edge_causes WHERE step > 0)
+    JOIN speeds USING (run_id, job, src_ip, dst_ip)
+    CROSS JOIN thresholds
+    WHERE kind <> 'loss' OR retransmitted_bytes <= most_again * payload_bytes
 ), touched AS (
     SELECT run_id, job, end_ip AS host_ip, count(*) / any_value(links) AS link_share
     FROM (SELECT *, unnest([src_ip, dst_ip]) AS end_ip, count(*) OVER (PARTITION BY run_id, job) AS links FROM speeds)

@@ -396,13 +396,20 @@ class _Ingest:
         for warning in facts.warnings:
             of_description.remove(warning)
         of_packets = [*facts.warnings, *(self._warn_of_change(run_id, name) for name in changed)]
-        lost, filtered, large, labels = _write_run(facts, self._writer, self._options)
+        lost, filtered, large, copied, labels = _write_run(facts, self._writer, self._options)
         for warning in labels:
             self._messages.warn(warning)
         about += [
             f"{run_id}/{name}: a frame has {size:,} bytes or more by its record, more than networks send, and counts "
             "so; where the hosts do not use BIG TCP the record is damaged: remove it with 'editcap'"
             for name, size in large.items()
+        ]
+        about += [
+            f"{run_id}/{name}: {share:.0%} of the payload of {counted(flows, 'TCP flow')} is there again, as where all "
+            "interfaces of a host with a bridge are captured (-i any): volumes are too large, and these copies count "
+            "as retransmitted. Capture one interface, or keep the bridge's of this file ('tcpdump -r FILE -w NEW "
+            "ifindex N'), and ingest that"
+            for name, (flows, share) in copied.items()
         ]
         for warning in about:
             self._messages.warn(warning)
@@ -454,8 +461,9 @@ def _recorded(warnings: Iterable[str], run: RunInput) -> tuple[str, ...]:
 
 def _write_run(
     facts: RunFacts, writer: Writer, options: IngestOptions
-) -> tuple[tuple[float, float], int, dict[str, int], list[str]]:
-    """Write a run's tables; return percentages_lost(), all_filtered(), large_frames() and label_warnings()."""
+) -> tuple[tuple[float, float], int, dict[str, int], dict[str, tuple[int, float]], list[str]]:
+    """Write a run's tables; return percentages_lost(), all_filtered(), large_frames(), copied_captures() and
+    label_warnings()."""
     named = {file.capture_id: hashes.named(file.digests) for file in facts.files}
     provenance = {
         "version": facts.version,
@@ -471,7 +479,13 @@ def _write_run(
         _check_ledger(facts, tables)
         for name in schema.TABLES:
             writer.write(name, facts.run_id, tables.batches(name), provenance)
-        return tables.percentages_lost(), tables.all_filtered(), tables.large_frames(), tables.label_warnings()
+        return (
+            tables.percentages_lost(),
+            tables.all_filtered(),
+            tables.large_frames(),
+            tables.copied_captures(),
+            tables.label_warnings(),
+        )
 
 
 @contextlib.contextmanager

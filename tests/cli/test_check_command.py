@@ -40,8 +40,8 @@ def test_check_with_nothing_to_examine_is_not_ok(command: RunCommand, tmp_path: 
     for name in ("conservation", "host_clock", "log_clock", "missing_worker", "steps_overlap", "both_vantages"):
         assert alone[name].startswith("not checked: "), name
     assert {name for name, outcome in alone.items() if outcome == "ok"} == {
-        "capture_loss", "flow_parts", "flow_references", "flows_match_ledger", "ledger", "message_parts",
-        "negative_durations", "orphan_keys", "stored_files",
+        "capture_loss", "captured_copies", "flow_parts", "flow_references", "flows_match_ledger", "ledger",
+        "message_parts", "negative_durations", "orphan_keys", "stored_files",
     }  # fmt: skip
     write_captures(tmp_path / "two", {f"worker-{n}.pcap": ring(A, B) for n in (1, 2)})
     write_log(tmp_path / "two", "worker-1", [BEGIN_NS, BEGIN_NS + 50_000])

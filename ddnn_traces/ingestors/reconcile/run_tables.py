@@ -74,6 +74,8 @@ _DROPPED = {
 
 #: Frames above this size are BIG TCP's, or those of damaged records.
 MOST_FRAME_BYTES = 1 << 18
+#: TCP flows with so much payload, of which so much was captured again, are there several times (check captured_copies).
+LEAST_COPIED_BYTES, LEAST_COPIED_SHARE = 10_000, 0.4
 #: Windows by which the cells of a file may be out of the order of time to be merged while they are read.
 MOST_LAG = 10_000
 
@@ -160,6 +162,18 @@ class RunTables(DescribedTables):
             skipped = (wire // packets for packets, wire in file.skipped.values() if packets)
             found[file.capture_id] = max([int(in_flows.get(number, 0)), *skipped])
         return {name: size for name, size in found.items() if size > MOST_FRAME_BYTES}
+
+    def copied_captures(self) -> dict[str, tuple[int, float]]:
+        """The captures that hold packets several times (check captured_copies): number of such flows, and the share of
+        their payload that was captured again."""
+        rows = self._con.execute(
+            "SELECT file, count(*), sum(retransmitted_bytes) / sum(payload_bytes) "
+            "FROM (SELECT DISTINCT file, flow_id FROM flow_map) JOIN run_flows USING (flow_id) "
+            "WHERE protocol = 6 AND payload_bytes >= $least AND retransmitted_bytes >= $share * payload_bytes "
+            "GROUP BY file",
+            {"least": LEAST_COPIED_BYTES, "share": LEAST_COPIED_SHARE},
+        ).fetchall()
+        return {self._run.files[file].capture_id: (flows, share) for file, flows, share in sorted(rows)}
 
     # --- inputs of the tables
 

@@ -1,0 +1,41 @@
+"""Captures that hold each packet several times, as of all interfaces of a host with a bridge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import packets as p
+import pytest
+from small_runs import BEGIN_NS, SPACING_NS, A, B, read_folder
+from tools import Notes
+
+from ddnn_traces.query import checks
+
+
+def connection(copies: int, again: int = 0) -> list[p.Record]:
+    """SYN and 40 segments of 1,000 bytes, the first of them sent again; of each packet so many copies, 2 us apart."""
+    numbers = [*range(40), *range(again)]
+    segments = [p.tcp(seq=0, flags=p.SYN), *(p.tcp(bytes(1000), seq=1 + 1000 * number) for number in numbers)]
+    return [
+        p.Record(BEGIN_NS + place * SPACING_NS + 2000 * copy, p.sll2(p.ipv4(segment, A, B)))
+        for place, segment in enumerate(segments)
+        for copy in range(copies)
+    ]
+
+
+@pytest.mark.parametrize(("copies", "again", "share"), [(1, 10, None), (2, 0, 50), (3, 0, 67)])
+def test_copies_of_packets_are_said(copies: int, again: int, share: int | None, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "any.pcap").write_bytes(p.pcap(connection(copies, again), link=p.SLL2))
+    notes = Notes()
+    with read_folder(folder, notes) as dataset:
+        found = checks.run_checks(dataset)["captured_copies"].to_pylist()
+    said = [warning for warning in notes.warnings if "is there again" in warning]
+    if share is None:
+        assert (said, found) == ([], [])
+        return
+    assert [warning.partition(", as")[0] for warning in said] == [
+        f"run/any.pcap: {share}% of the payload of 1 TCP flow is there again"
+    ]
+    assert [(row["run_id"], row["flows"], round(100 * row["repeated_share"])) for row in found] == [("run", 1, share)]
