@@ -296,7 +296,10 @@ def explore(
     with open_dataset(dataset, runs, read_only=True) as opened:
         if not opened.run_ids:
             raise UsageError(f"{dataset}: has no runs; 'ddnn-traces ingest CAPTURES --out {dataset}' adds them")
-    page.serve(dataset, lambda address: click.echo(f"{address}  (Ctrl-C ends it)"), port, not no_browser, runs)
+    page.serve(
+        dataset, lambda address: click.echo(f"{address}  (Ctrl-C ends it)"), port, not no_browser, runs,
+        lambda: say("starting the page; its address follows in some seconds"),
+    )  # fmt: skip
 
 
 @click.command(short_help="Write the Jupyter notebooks: worked explorations")

@@ -7,6 +7,7 @@ queries; guard.py stands before marimo's server.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import secrets
@@ -37,26 +38,33 @@ def serve(
     port: int | None = None,
     browser: bool = True,
     runs: Sequence[str] = (),
+    starting: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve the page until Ctrl-C, and open it.
 
     dataset: a path, or the URL of a release. runs: those to choose from, or patterns; empty: all. tell: shows the
     page's address. On a terminal this is the URL with its token; elsewhere, where it may be kept and read by
-    others, that of a file that only this user can open. port: None: a free one. Raises UsageError for a port that
-    cannot be used, MissingExtra without the extra explore.
+    others, that of a file that only this user can open. port: None: a free one. starting: called before the
+    libraries are imported, which takes seconds. Raises UsageError for a port that cannot be used, MissingExtra without
+    the extra explore.
     """
     with needs_extra("explore"):
-        import marimo
-        import mosaic_widget  # noqa: F401
-        import uvicorn
-        from starlette.staticfiles import StaticFiles
-    token = secrets.token_urlsafe()
-    os.environ[DATASET] = str(dataset.absolute()) if isinstance(dataset, Path) else dataset
-    os.environ[RUNS] = json.dumps(list(runs))
-    app = marimo.create_asgi_app(quiet=True, token=token).with_app(
-        path="/", root=str(Path(__file__).with_name("app.py"))
-    )
+        for name in ("marimo", "mosaic_widget", "uvicorn"):
+            if not _is_installed(name):
+                raise ImportError(name, name=name)
     with _listening(port or 0) as listener, tempfile.TemporaryDirectory(prefix="ddnn-traces-") as folder:
+        starting()
+        with needs_extra("explore"):
+            import marimo
+            import mosaic_widget  # noqa: F401
+            import uvicorn
+            from starlette.staticfiles import StaticFiles
+        token = secrets.token_urlsafe()
+        os.environ[DATASET] = str(dataset.absolute()) if isinstance(dataset, Path) else dataset
+        os.environ[RUNS] = json.dumps(list(runs))
+        app = marimo.create_asgi_app(quiet=True, token=token).with_app(
+            path="/", root=str(Path(__file__).with_name("app.py"))
+        )
         url = f"http://{HOST}:{listener.getsockname()[1]}/?access_token={token}"
         page = guard.redirect(url, Path(folder))
         built: Any = app.build()
@@ -79,6 +87,12 @@ async def _ending_sessions(app: Any) -> AsyncIterator[None]:
     yield
     for mount in app.routes:
         await mount.app.state.session_manager.shutdown()
+
+
+def _is_installed(library: str) -> bool:
+    if library in sys.modules:  # None: Python refuses to import it
+        return sys.modules[library] is not None
+    return importlib.util.find_spec(library) is not None
 
 
 def _listening(port: int) -> socket.socket:

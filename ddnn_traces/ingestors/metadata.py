@@ -15,11 +15,11 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ddnn_traces.errors import MetadataError
 from ddnn_traces.pcap.streams import is_local
@@ -208,16 +208,39 @@ def _run_toml(path: Path) -> tuple[dict[str, Any], tuple[HostEntry, ...]]:
         raise MetadataError(
             f"{path}: rejected = {shown(text['rejected'])}, by what made the run; without this key it is ingested"
         )
-    return {name: _typed(path, name, value) for name, value in text.items()}, _hosts(path, hosts)
+    faults: list[str] = []
+    metadata = _right(faults, lambda item: (item[0], _typed(path, *item)), text.items())
+    found = _right(faults, lambda entry: _checked(path, _host(path, entry)), hosts)
+    if faults:
+        said = [fault.removeprefix(f"{path}: ") for fault in faults[:_MOST_FAULTS]]
+        more = [f"and {len(faults) - _MOST_FAULTS:,} more"] if len(faults) > _MOST_FAULTS else []
+        raise MetadataError(f"{path}: {'; '.join(said + more)}")
+    return dict(metadata), tuple(found)
 
 
-def _hosts(path: Path, entries: Any) -> tuple[HostEntry, ...]:
+#: Mistakes of a run.toml that its error names.
+_MOST_FAULTS = 20
+_Item = TypeVar("_Item")
+_Found = TypeVar("_Found")
+
+
+def _right(faults: list[str], checked: Callable[[_Item], _Found], items: Iterable[_Item]) -> list[_Found]:
+    """The items that are right, as checked; what is wrong with the others is added to `faults`."""
+    found = []
+    for item in items:
+        try:
+            found.append(checked(item))
+        except MetadataError as error:
+            faults.append(str(error))
+    return found
+
+
+def _host(path: Path, entry: dict[str, Any]) -> HostEntry:
     try:
-        hosts = [HostEntry(**entry) for entry in entries]
+        return HostEntry(**entry)
     except TypeError as error:
         known, fault = ", ".join(HostEntry.__dataclass_fields__), shown(str(error))
         raise MetadataError(f"{path}: a [[hosts]] entry is wrong ({fault}); its keys are {known}") from error
-    return tuple(_checked(path, host) for host in hosts)
 
 
 def _checked(path: Path, host: HostEntry) -> HostEntry:

@@ -53,6 +53,23 @@ def test_a_port_in_use_is_refused(
     assert "--port" in line
 
 
+def test_something_is_said_before_the_seconds_that_it_takes(
+    command: RunCommand, sample_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The libraries are imported after the first line."""
+
+    class Stopped(MagicMock):
+        def create_asgi_app(self, **_: object) -> None:
+            raise KeyboardInterrupt
+
+    for name in LIBRARIES:
+        monkeypatch.setitem(sys.modules, name, MagicMock())
+    monkeypatch.setitem(sys.modules, "marimo", Stopped())
+    done = command("explore", sample_dataset.path, "--no-browser")
+    assert done.stdout == b""
+    assert done.stderr.decode().startswith("starting the page; its address follows in some seconds\n")
+
+
 def test_without_the_extra_it_says_what_to_install(
     command: RunCommand, sample_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,8 +90,9 @@ def test_a_terminal_alone_shows_the_token(is_terminal: bool, monkeypatch: pytest
     opened: queue.Queue[str] = queue.Queue()
     monkeypatch.setattr("webbrowser.open", opened.put)
     shown: list[str] = []
-    explore.serve(Path("--a dataset; $(date)"), shown.append)
-    (address,) = shown
+    explore.serve(Path("--a dataset; $(date)"), shown.append, starting=lambda: shown.append("starting"))
+    starting, address = shown
+    assert starting == "starting"
     assert ("access_token=" in address) == is_terminal
     assert address.startswith("http://127.0.0.1:" if is_terminal else "file:///")
     assert opened.get().startswith("file:///")

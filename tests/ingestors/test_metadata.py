@@ -249,6 +249,16 @@ def test_wrong_toml(tmp_path: Path, toml: str, named: str) -> None:
     assert named in message
 
 
+def test_all_mistakes_of_a_run_toml_are_named(tmp_path: Path) -> None:
+    toml = "batch_size = 'many'\nmodle = 'x'\nworkers = 4\n[[hosts]]\nip = 'x'\n[[hosts]]\nname = 'y'\n"
+    message = refused(tmp_path, toml=toml)
+    assert message.count(str(tmp_path / "run" / "run.toml")) == 1
+    for named in ("batch_size = 'many'", "unknown key 'modle'", "ip = 'x'", "'name'"):
+        assert named in message
+    many = refused(tmp_path, toml="".join(f"x{number} = 1\n" for number in range(30)))
+    assert "unknown key 'x19'" in many and "x20" not in many and many.endswith("; and 10 more")
+
+
 OUT_OF_RANGE = [
     ("model_bytes", "-5", "above 0"), ("model_bytes", "0", "above 0"), ("model_params", "-1", "above 0"),
     ("model_size_mb", "-0.5", "above 0"), ("model_size_mb", "nan", "above 0"), ("batch_size", "0", "above 0"),
