@@ -2,16 +2,21 @@
 -- subject: runs
 -- row: a run in which a job is seen
 -- inputs: job_flows, flows, jobs_of_run
--- answer: other_share, problem
+-- answer: other_share, between_bytes, problem
 -- column: run_id from job_flows
 -- column: jobs from jobs_of_run
--- column: other_bytes bytes; payload of flows with an end that is no host of a job; those between its hosts are not examined
+-- column: other_bytes bytes; payload of flows with an end that is no host of a job
 -- column: other_share share; other_bytes over the payload of all flows between hosts
 -- column: src_ip from flows
 -- column: dst_ip from flows
+-- column: between_bytes bytes; payload between hosts of jobs of flows that are in no job, and do not answer one that is
+-- column: between_from; address of the host that opened the connections between two hosts with most of these bytes, by port
+-- column: between_to; address of the host that accepted them
+-- column: between_port; its port there
 -- column: problem; what is beside one job: several jobs (jobs_of_run), or at least 1% of the payload; null where neither is, and of a run that was interrupted on purpose
--- src_ip and dst_ip are the pair with most of these bytes. What the hosts of a job send each other is no other traffic, on any port and at
--- any time: a first broadcast of the model, a checkpoint, and also a copy of files, which data_flows and flows show by its ports. A run without a job has no row: nothing tells which of its traffic is training.
+-- src_ip and dst_ip are the pair with most of other_bytes. What the hosts of a job send each other beside it, between_bytes, is no
+-- problem by itself: it may be the first broadcast of the model (5% of the payload in a short run), a checkpoint, or another program, as a
+-- copy of files: between_port tells. A run without a job has no row: nothing tells which of its traffic is training.
 WITH thresholds AS (
     SELECT 0.01 AS least_share
 ), job_hosts AS (
@@ -25,6 +30,24 @@ WITH thresholds AS (
     LEFT JOIN job_hosts AS b ON b.run_id = f.run_id AND b.host_ip = dst_ip
     WHERE src_ip <> dst_ip
     GROUP BY ALL
+), own AS (
+    SELECT DISTINCT run_id, unnest([flow_id, reverse_flow_id]) AS flow_id
+    FROM job_flows
+    JOIN flows USING (run_id, flow_id)
+), beside AS (
+    SELECT f.run_id, CASE WHEN is_initiator IS NOT FALSE THEN src_ip ELSE dst_ip END AS from_ip, CASE WHEN is_initiator IS NOT FALSE THEN dst_ip ELSE src_ip END AS to_ip,
+           CASE WHEN is_initiator IS NOT FALSE THEN dst_port ELSE src_port END AS to_port, sum(payload_bytes) AS payload_bytes
+    FROM flows AS f
+    ANTI JOIN own USING (run_id, flow_id)
+    JOIN job_hosts AS a ON a.run_id = f.run_id AND a.host_ip = src_ip
+    JOIN job_hosts AS b ON b.run_id = f.run_id AND b.host_ip = dst_ip
+    WHERE src_ip <> dst_ip
+    GROUP BY ALL
+), between_sums AS (
+    SELECT run_id, count(*) AS ports, sum(payload_bytes)::BIGINT AS between_bytes,
+           arg_max({'from_ip': from_ip, 'to_ip': to_ip, 'port': to_port}, (payload_bytes, from_ip, to_ip, to_port)) FILTER (payload_bytes > 0) AS most_between
+    FROM beside
+    GROUP BY run_id
 ), sums AS (
     SELECT run_id, coalesce(sum(payload_bytes) FILTER (is_other), 0) AS other_bytes, other_bytes / nullif(sum(payload_bytes), 0) AS other_share,
            arg_max((src_ip, dst_ip), (payload_bytes, src_ip, dst_ip)) FILTER (is_other) AS busiest
@@ -32,6 +55,7 @@ WITH thresholds AS (
     GROUP BY run_id
 )
 SELECT run_id, jobs, other_bytes::BIGINT AS other_bytes, other_share, busiest[1] AS src_ip, busiest[2] AS dst_ip,
+       CASE WHEN ports IS NULL THEN 0 ELSE between_bytes END AS between_bytes, most_between.from_ip AS between_from, most_between.to_ip AS between_to, most_between.port AS between_port,
        CASE WHEN is_interrupted THEN NULL
             WHEN j.problem IS NOT NULL THEN j.problem
             WHEN other_share >= least_share
@@ -39,5 +63,6 @@ SELECT run_id, jobs, other_bytes::BIGINT AS other_bytes, other_share, busiest[1]
                         format(CASE WHEN other_share < 0.1 THEN '{:.2g}' ELSE '{:.0f}' END, 100 * other_share), busiest[1], busiest[2]) END AS problem
 FROM jobs_of_run AS j
 JOIN sums USING (run_id)
+LEFT JOIN between_sums USING (run_id)
 CROSS JOIN thresholds
 ORDER BY run_id

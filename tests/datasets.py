@@ -19,7 +19,9 @@ def table_frame(table: str, rows: pl.DataFrame) -> pl.DataFrame:
     empty = pl.DataFrame(schema.table(table).arrow().empty_table())
     unknown = set(rows.columns) - set(empty.columns)
     assert not unknown, f"{table} has no column {', '.join(unknown)}"
-    return pl.concat([empty, rows.cast({column: empty.schema[column] for column in rows.columns})], how="diagonal")
+    words = [name for name in rows.columns if (empty.schema[name], rows.schema[name]) == (pl.Boolean, pl.String)]
+    rows = rows.with_columns(pl.col(words) == "true").cast({column: empty.schema[column] for column in rows.columns})
+    return pl.concat([empty, rows], how="diagonal")
 
 
 def write_dataset(folder: Path, given: dict[str, pl.DataFrame]) -> Dataset:
