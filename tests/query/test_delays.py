@@ -321,6 +321,17 @@ def test_a_host_that_is_slow_in_some_steps_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_hosts_enter_when_their_logs_say_so() -> None:
+    """Not with what gRPC exchanges behind a step: by that they entered 35 ms earlier."""
+    with ddnn_traces.open(DATASET, runs="tf-mlp1-sgd-32-grpc-normal-ring-n3-killed_worker2-r1") as dataset:
+        apart = dataset.sql(
+            "SELECT min(abs(events.start_ns - entry_ns)) / 1e6 AS ms FROM collective_entries AS c "
+            "JOIN training_spans USING (run_id, host_ip) JOIN events USING (run_id, worker) "
+            "WHERE events.kind = 'allreduce' AND free_ns IS NOT NULL GROUP BY c.step, c.position, host_ip"
+        )["ms"]
+    assert len(apart) > 50 and apart.median() < 5
+
+
 def test_late_in_turn_is_no_finding(tmp_path: Path) -> None:
     turns = {(step % WORKERS, step): 30.0 for step in range(STEPS)}
     with dataset(tmp_path, ring("r", 1, turns)) as run:
