@@ -32,7 +32,7 @@ from ddnn_traces.store.parquet import check_name
 from ddnn_traces.store.places import is_url, writer_of
 from ddnn_traces.store.whole_files import no_memory, no_space
 from ddnn_traces.store.writer import Writer
-from ddnn_traces.text import counted
+from ddnn_traces.text import counted, digits
 
 #: Finished runs are put in place when this many seconds have passed since the last time,
 COMMIT_SECONDS = 2.0
@@ -520,7 +520,7 @@ def _report_loss(run_id: str, payload: float, packets: float, messages: Messages
     Returns the warning, if there is one.
     """
     lost = {"the TCP payload by its sequence numbers": payload, "the packets by their counters": packets}
-    stated = " and ".join(f"{percent:.2g}% of {what}" for what, percent in lost.items() if percent)
+    stated = " and ".join(f"{digits(percent, 2)}% of {what}" for what, percent in lost.items() if percent)
     if not stated:
         return []
     step = "'ddnn-traces query DATASET capture_loss' shows which files"

@@ -166,9 +166,9 @@ def _largest(regression: Regression, term: str) -> str:
     """The largest difference of a level of a term from the reference: a small one can be significant."""
     mine = [c for c in regression.coefficients if c.term == term and "[T." in c.name and ":" not in term]
     if mine and regression.left in VOLUMES:
-        return f"up to {max(abs(c.estimate) for c in mine) / 1e6:.2g} MB"
+        return f"up to {digits(max(abs(c.estimate) for c in mine) / 1e6, 2)} MB"
     if mine and regression.left.startswith("np.log("):
-        return f"up to {100 * max(abs(math.expm1(c.estimate)) for c in mine):.2g}%"
+        return f"up to {digits(100 * max(abs(math.expm1(c.estimate)) for c in mine), 2)}%"
     return ""
 
 

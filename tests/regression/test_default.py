@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 from typing import Any
 
@@ -52,6 +53,13 @@ def test_by_its_law_no_topology_and_no_number_of_workers_has_an_effect() -> None
     assert "topology and the number of workers act by the collective's law; no effect beyond it is seen of: " in drivers
     largest = max(abs(np.expm1(c.estimate)) for c in result.coefficients if c.term == "C(topology)")
     assert f"topology (up to {100 * largest:.2g}%, p = " in drivers, "a clique sends more than a ring, by the law"
+
+
+def test_an_effect_of_more_than_all_is_written_without_an_exponent() -> None:
+    more = pl.when(pl.col("topology") == "tree").then(4.0).otherwise(1.0)
+    result = fit(implied(lawful_runs().with_columns(step_bytes=pl.col("step_bytes") * more)))
+    drivers = sentences.drivers(result)
+    assert re.search(r"topology \(up to (29\d|30\d)%", drivers)  # 3e+02% before
 
 
 def test_what_a_factor_sends_beyond_the_law_is_found() -> None:

@@ -26,13 +26,12 @@ from ddnn_traces.report.section import (
     NO_JOB,
     NO_LOG,
     Chapter,
-    Column,
     Section,
     Source,
     numbers,
     texts,
 )
-from ddnn_traces.text import counted
+from ddnn_traces.text import counted, digits
 
 # of a run
 ITERATIONS, ITERATION_WINDOWS = 5, 600
@@ -263,7 +262,8 @@ def _most_often(waiting: pl.DataFrame) -> str:
         return "too few steps to tell whether one worker is the last more often than chance"
     named = tested.filter("more_often_than_chance")
     runs = tested["run_id"].n_unique()
-    test = f"(exact multinomial test over the steps of each run, p < 0.05; chance alone up to {0.05 * runs:.2g} runs)"
+    by_chance = digits(0.05 * runs, 2)
+    test = f"(exact multinomial test over the steps of each run, p < 0.05; chance alone up to {by_chance} runs)"
     if named.is_empty():
         return (
             f"in the {counted(runs, 'run')} that have enough steps no worker is the last more often than chance {test}"
@@ -417,6 +417,6 @@ def slack(section: Section, frame: pl.DataFrame) -> None:
     section.figure(gao.layer_timeline, rows, caption)
     columns = [
         texts("run", "run_id"), numbers("layers", "layers", count), numbers("least slack (ms)", "least"),
-        Column("median (ms)", lambda row: f"{row['median']:.4g}", is_number=True),
+        numbers("median (ms)", "median", lambda value: digits(value, 4)),
     ]  # fmt: skip
     section.table(least, columns, "Slack of the layers in the first step of the first worker.")
