@@ -203,6 +203,34 @@ def test_nearest_connection_is_the_reverse(tmp_path: Path) -> None:
         assert contradictions(dataset) == {}
 
 
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param([0, 1, 2, 3, 4, 4, 5, 6], id="the-last-again"),
+        pytest.param([0, 1, 2, 3, 4, 2, 5, 6], id="an-earlier-one-again"),
+        pytest.param([0, 1, 2, 3, 2, 3, 4, 4, 5, 6], id="several-again"),
+    ],
+)
+def test_what_is_sent_again_after_a_rotation_counts_as_in_one_file(tmp_path: Path, order: list[int]) -> None:
+    """Wherever the capture is cut: the next file begins with what the file before has."""
+    packets = [Packet(BEGIN_NS, A, B, 0, p.SYN, seq=0)]
+    packets += [
+        Packet(BEGIN_NS + (place + 1) * SPACING_NS, A, B, 100, seq=1 + 100 * number)
+        for place, number in enumerate(order)
+    ]
+    found = {}
+    for cut in range(len(packets)):
+        files = {"x.pcap": packets[:cut], "x.pcap1": packets[cut:]} if cut else {"x.pcap": packets}
+        with ingest(tmp_path / str(cut), files) as dataset:
+            assert contradictions(dataset) == {}, cut
+            found[cut] = dataset.sql(
+                "SELECT packets, payload_bytes, retransmitted_packets, retransmitted_bytes, missed_bytes, "
+                "(SELECT list((stream_offset, bytes) ORDER BY message) FROM messages) AS sent FROM flows"
+            ).row(0)
+    assert found[0][2:5] == (len(order) - 7, 100 * (len(order) - 7), 0)
+    assert {cut: row for cut, row in found.items() if row != found[0]} == {}
+
+
 # --- super-frames
 
 
