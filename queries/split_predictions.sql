@@ -18,7 +18,7 @@
 -- one parameter server where there is one. Of two hosts neither topology nor root can be told.
 -- F1 is 2 matched / (in_log + inferred) of step_inference_score, which also corrects for chance. Join predictions of other
 -- methods by run_id and task, and take their error in the same way.
-WITH volumes AS (
+WITH volumes AS MATERIALIZED (
     SELECT run_id, coalesce(split, 'train') AS split, framework_backend, topology, workers, ranks_per_host, batch_size, delay_ms,
            loss_pct, bandwidth_mbit, congestion_control, model_bytes, law_factor, avg(payload_bytes) AS payload_bytes
     FROM step_volume
@@ -54,9 +54,13 @@ WITH volumes AS (
     CROSS JOIN (VALUES ('law'), ('nearest_run'), ('model')) AS methods(method)
     LEFT JOIN by_model AS m USING (run_id)
     LEFT JOIN by_nearest AS n USING (run_id)
+), compared AS MATERIALIZED (
+    SELECT r.*, t.hosts, t.root_ip
+    FROM ring_comparison AS r
+    LEFT JOIN topology AS t USING (run_id)
 ), commonest AS (
     SELECT declared_as AS topology
-    FROM ring_comparison
+    FROM compared
     JOIN runs USING (run_id)
     WHERE coalesce(split, 'train') = 'train' AND declared_as IS NOT NULL
     GROUP BY declared_as
@@ -72,18 +76,15 @@ WITH volumes AS (
     SELECT run_id, 'topology' AS task, 'inference' AS method, declared_as AS truth, inferred_topology AS predicted,
            CASE WHEN agrees THEN 0.0
                 WHEN NOT agrees OR (inferred_topology = 'unknown' AND hosts IS DISTINCT FROM 2 AND declared_as IS NOT NULL) THEN 1.0 END AS error
-    FROM ring_comparison
-    JOIN (SELECT run_id, hosts FROM topology) USING (run_id)
+    FROM compared
     UNION ALL
     SELECT run_id, 'topology', 'commonest', declared_as, c.topology, (declared_as <> c.topology)::DOUBLE
-    FROM ring_comparison
-    JOIN (SELECT run_id, hosts FROM topology) USING (run_id)
+    FROM compared
     CROSS JOIN commonest AS c
     WHERE hosts IS DISTINCT FROM 2
     UNION ALL
-    SELECT run_id, 'root', 'inference', d.root_ip, t.root_ip, (t.root_ip IS DISTINCT FROM d.root_ip)::DOUBLE
-    FROM ring_comparison
-    JOIN topology AS t USING (run_id)
+    SELECT run_id, 'root', 'inference', d.root_ip, c.root_ip, (c.root_ip IS DISTINCT FROM d.root_ip)::DOUBLE
+    FROM compared AS c
     JOIN declared_roots AS d USING (run_id)
     WHERE (declared_as = 'parameter_server' OR declared_as IN (SELECT topology FROM collective_laws() WHERE is_rooted))
       AND hosts IS DISTINCT FROM 2
