@@ -177,12 +177,15 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
         )
         others = [run for run in unseen if not uncaptured[run] and run not in unknown_payload]
         steps = set(opened.query("inferred_steps").filter(structured=True)["run_id"]) if others else set()
+        doubts = pauses.doubts(jobs, set(opened.query("logged_steps")["run_id"]))
     for run_id, job, rank, confidence, is_established, sentence in found.select(
         "run_id", "job", "rank", "confidence", "is_established", "sentence"
     ).iter_rows():
         if rank == 1:
             several = jobs.filter(run_id=run_id).height > 1
             click.echo(printable(f"{run_id}, job {job}:" if several else f"{run_id}:"))
+            if (run_id, job) in doubts:
+                click.echo(printable(f"  Steps and costs are doubtful: {doubts.pop((run_id, job))}."))
         sure = f" Confidence {confidence:.2f}." if is_established else ""
         click.echo(printable(f"  {rank}. {sentence}{sure}"))
     for line in [*together.values(), *paused.values()]:
@@ -193,11 +196,7 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
     all_jobs = {*jobs.select("run_id", "job").iter_rows()}
     if quiet := all_jobs - {*found.select("run_id", "job").iter_rows(), *together, *paused} - two:
         click.echo(f"Nothing stands out in {counted(len(quiet), 'job')}.")
-    for run_id, job, steps_of_job, other_steps in (
-        jobs.filter(jobs["agreed_share"] < 1).select("run_id", "job", "steps", "other_steps").iter_rows()
-    ):
-        counts = f"{steps_of_job} steps, pauses or the log show {other_steps} (query jobs)"
-        doubt = f"its flows repeat their bytes in {counts}: its collectives may be of several steps, or of parts"
+    for (run_id, job), doubt in doubts.items():
         click.echo(printable(f"{run_id}, job {job}: {doubt}."))
     for run_id, problem in mixed.select("run_id", "problem").iter_rows():
         click.echo(printable(f"{run_id}: {problem}."))

@@ -49,6 +49,18 @@ def together(late_together: pl.DataFrame) -> dict[tuple[str, int], str]:
     }
 
 
+def doubts(jobs: pl.DataFrame, logged: set[str]) -> dict[tuple[str, int], str]:
+    """What is said of each job whose steps by repeated bytes are not those of the log or of pauses. jobs: rows of the
+    query; logged: runs with a log."""
+    rows = jobs.filter(jobs["agreed_share"] < 1).select("run_id", "job", "steps", "other_steps").iter_rows()
+    return {
+        (run_id, job): f"its flows repeat their bytes in {steps} steps, "
+        f"{'the log shows' if run_id in logged else 'pauses show'} {others} (query jobs); "
+        "so a collective may be of several steps, or a part of one"
+        for run_id, job, steps, others in rows
+    }
+
+
 def of_two_hosts(jobs: pl.DataFrame) -> set[tuple[str, int]]:
     """The run and job of each job of two hosts, of which no verdict can call one slow. jobs: rows of the query."""
     of_two = jobs.filter(jobs["hosts"].str.split(",").list.len() == 2)

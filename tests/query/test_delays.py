@@ -481,7 +481,7 @@ def test_diagnose_tells_of_jobs_whose_steps_are_doubtful(command: RunCommand, tm
     tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}
     write_dataset(tmp_path / "dataset", tables).close()
     [doubt] = [line for line in command("diagnose", "dataset").stdout.decode().splitlines() if "query jobs" in line]
-    assert doubt.startswith("r, job 0: its flows repeat their bytes in 6 steps, pauses or the log show 12 (query jobs)")
+    assert doubt.startswith("r, job 0: its flows repeat their bytes in 6 steps, the log shows 12 (query jobs)")
 
 
 def test_findings_by_chance_are_listed_and_no_headline(command: RunCommand, tmp_path: Path) -> None:
