@@ -114,7 +114,7 @@ def chart(rows: pl.DataFrame) -> alt.VConcatChart:
         .encode(
             alt.X("hosts:Q").scale(type="log", base=2).axis(axis).title("hosts (simulated)"),
             alt.Color("pattern:N").sort(list(PATTERNS)).title(None),
-            alt.StrokeDash("pattern:N").sort(list(PATTERNS)).title(None),
+            alt.StrokeDash("pattern:N").sort(list(PATTERNS)).legend(None),
         )
     )
     found = base.encode(alt.Y("share:Q").axis(format="%").title("of a step's collectives, found"))
