@@ -263,6 +263,7 @@ def test_windows_that_a_flow_offers() -> None:
         ([p.scale_option(15)], 100, 14),
         ([p.scale_option(7)], 14 + 20 + 23, None),
         ([p.mss_option(1460)], 100, None),
+        ([bytes((3, 4, 5, 180)), p.scale_option(7)], 100, 7),  # of another length: an MSS whose kind is damaged
     ],
 )
 def test_scale_of_windows(options: list[bytes], captured: int, scale: int | None) -> None:

@@ -129,8 +129,8 @@ def _option(buf, transport, end, wanted, length):
             continue
         if kind == 0 or size < 2:
             break
-        if kind == wanted:
-            return i + 2 if size == length and i + size <= last else np.int64(-1)
+        if kind == wanted and size == length:  # of another length it is damaged
+            return i + 2 if i + size <= last else np.int64(-1)
         i += size
     return np.int64(-1)
 
