@@ -16,7 +16,7 @@
 -- column: ce_share share; ce_packets over packets
 -- column: ece_packets
 -- column: cnp_packets
--- A switch marks packets behind their sender. So a capture at the sender has ece_packets (TCP) and cnp_packets (RoCEv2) of the way back,
+-- A switch marks packets behind their sender. So a capture at the sender has ece_packets (TCP) and cnp_packets (RoCE) of the way back,
 -- and one at the receiver has ce_packets, too.
 SELECT f.run_id, flow_id,
        CASE WHEN ce_packets > 0 THEN coalesce(src.host, src_ip) ELSE coalesce(dst.host, dst_ip) END AS sender,

@@ -9,7 +9,7 @@
 -- column: dst_ip
 -- column: packets packets; of the job's flows on the link
 -- column: ce_packets packets; of these, marked
--- column: notifications packets; by which the receiver tells the sender of marks: ECE (TCP) and congestion notifications (RoCEv2); of all flows back
+-- column: notifications packets; by which the receiver tells the sender of marks: ECE (TCP) and congestion notifications (RoCE); of all flows back
 -- column: marked_share ratio; the larger of ce_packets and notifications, over packets; null where the dataset has no marks
 -- column: usual_share ratio; median of marked_share over the job's links
 -- column: is_marked; whether marked_share is at least 1%, and twice usual_share

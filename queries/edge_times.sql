@@ -15,7 +15,7 @@
 -- column: is_shared; whether its sender has another receiver, or its receiver another sender: they share a host's rate
 -- column: sending_ms ms; payload_bytes at gbit_per_s, or at usual_gbit_per_s where that is null
 -- column: excess_ms ms; sending_ms beyond the time at usual_gbit_per_s; negative where it was faster
--- column: retransmitted_bytes bytes; payload that was sent again, RoCEv2: psn_repeated_bytes; null where windows do not tell
+-- column: retransmitted_bytes bytes; payload that was sent again, RoCE: psn_repeated_bytes; null where windows do not tell
 -- column: stalled_ms ms; pauses of a flow that end with a retransmission, of the flow that pauses longest
 -- A stretch has 128 KiB, on a ring no more than half of the bytes of a round. The first step is left out of what is usual: in it
 -- connections are new.

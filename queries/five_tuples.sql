@@ -1,6 +1,6 @@
 -- question: How much does each five-tuple of a run send?
 -- subject: volume
--- row: a run and a directed five-tuple, in its tunnel and of its RoCEv2 queue pair
+-- row: a run and a directed five-tuple, in its tunnel and of its RoCE queue pair
 -- inputs: flows
 -- column: run_id
 -- column: flow_id; number of the five-tuple: the flow_id of its first connection

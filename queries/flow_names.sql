@@ -4,7 +4,7 @@
 -- inputs: five_tuples, host_names
 -- column: run_id
 -- column: flow_id
--- column: flow; sender and receiver (host_names) with their ports; the protocol unless it is TCP, RoCEv2 queue pair and tunnel
+-- column: flow; sender and receiver (host_names) with their ports; the protocol unless it is TCP, RoCE queue pair and tunnel
 SELECT f.run_id, flow_id,
        coalesce(src.host, src_ip) || ':' || src_port || ' → ' || coalesce(dst.host, dst_ip) || ':' || dst_port
            || CASE protocol WHEN 6 THEN '' WHEN 17 THEN ' UDP' ELSE ' protocol ' || protocol END

@@ -1,6 +1,6 @@
 -- question: When was RoCE data lost, refused or slowed down, on which queue pair, and during which collective?
 -- subject: delays
--- row: a run, a RoCEv2 flow and a base window with a NAK, an RNR NAK, a congestion notification or a repeated packet
+-- row: a run, a RoCE flow and a base window with a NAK, an RNR NAK, a congestion notification or a repeated packet
 -- inputs: flow_windows, flows, collective_transfers
 -- answer: window_start_ns, src_ip, dst_ip, nak_packets, rnr_packets, cnp_packets, psn_repeated_packets
 -- column: run_id from flow_windows

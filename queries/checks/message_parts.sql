@@ -17,7 +17,7 @@ WITH ordered AS (
     FROM ordered AS o LEFT JOIN flows AS f USING (run_id, flow_id) GROUP BY ALL
 ), wanted AS (
     -- runs of older versions and generated ones have no messages; a flow of which the captures lost packets, or whose numbers
-    -- are not all known, may have less than it sent; RoCEv2's headers are no data
+    -- are not all known, may have less than it sent; RoCE's headers are no data
     SELECT run_id, flow_id, payload_bytes - coalesce(retransmitted_bytes, 0) AS flow_bytes,
            protocol = 6 AND missed_bytes = 0 AND payload_bytes > 0 AS is_exact
     FROM flows WHERE payload_bytes IS NOT NULL AND run_id IN (SELECT run_id FROM messages)  -- null: of a parsed file
