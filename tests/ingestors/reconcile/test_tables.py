@@ -44,7 +44,7 @@ from ddnn_traces.store import schema
 
 
 #: Hand-made captures in which a five-tuple has several rows: tunnels, queue pairs or connections.
-SEVERAL_ROWS = {"gre", "ip in ip", "roce", "flags"}
+SEVERAL_ROWS = {"gre", "ip in ip", "flags", *(name for name in CAPTURES if name.startswith("roce"))}
 
 
 @pytest.mark.parametrize("name", mostly_long(CAPTURES, "nested", "roce"))
