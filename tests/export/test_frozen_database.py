@@ -16,6 +16,7 @@ from ddnn_traces.store import schema
 RUN = "torch-mlp1-sgd-32-gloo-0ms-ring"
 
 
+@pytest.mark.long
 def test_it_has_the_rows_and_answers_of_a_run_without_the_dataset(
     sample_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -209,6 +209,7 @@ def test_an_inner_host_of_a_tree_is_slow_only_if_no_leaf_is_later(tmp_path: Path
     assert float(bound[2]) == pytest.approx(20, abs=0.5)
 
 
+@pytest.mark.long
 def test_long_times_and_large_shares_are_written_without_an_exponent(tmp_path: Path) -> None:
     """0.9 MB sent again of 5.2 MB in the case, 2.6 MB here (above two thirds they are copies); seconds."""
     case = Path(__file__).parents[1] / "queries" / "verdicts" / "loss_on_a_link_of_4"

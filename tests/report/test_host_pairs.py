@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import polars as pl
+import pytest
 from datasets import write_dataset
 
 from ddnn_traces.report.chapters import host_pairs
@@ -35,6 +36,7 @@ def test_several_patterns_are_an_answer_and_no_failure(tmp_path: Path) -> None:
     assert "several patterns in 1" in three.headline
 
 
+@pytest.mark.long
 def test_the_kind_of_training_is_told_with_what_is_not_known(tmp_path: Path) -> None:
     server = sections(tmp_path / "server", "job_parallelism/a_server_that_sends_what_it_gets")["collectives"]
     assert server.headline.endswith(

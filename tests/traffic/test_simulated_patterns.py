@@ -173,6 +173,7 @@ def test_data_checks_pass(dataset: ddnn_traces.Dataset) -> None:
     assert [check for check, rows in checks.run_with_stored_inputs(dataset).items() if rows.num_rows] == []
 
 
+@pytest.mark.long
 def test_the_collectives_are_inferred_as_simulated(dataset: ddnn_traces.Dataset) -> None:
     """Stages of three_d that send to each other at once do not reduce. Most flows of moe_16 recur within its step, and
     micro-batches in most of pipeline_2's. Tensor pairs reduce right before much larger gradients."""

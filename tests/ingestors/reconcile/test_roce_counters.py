@@ -75,6 +75,7 @@ def test_both_captures_count_once(tmp_path: Path) -> None:
 _OF_CARRIER = ("wire_bytes", "captured_bytes", "ip_bytes", "src_port", "ce_packets")
 
 
+@pytest.mark.long
 def test_queries_do_not_depend_on_the_carrier(tmp_path: Path) -> None:
     """RoCEv1 between GIDs that map IPv4 addresses has the rows of RoCEv2."""
     sent = [each for size in (9 * roce.MTU, 10) for each in roce.message(roce.WRITE, 7, size)]
