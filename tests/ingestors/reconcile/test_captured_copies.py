@@ -7,7 +7,7 @@ from pathlib import Path
 import packets as p
 import pytest
 from small_runs import BEGIN_NS, SPACING_NS, A, B, read_folder
-from tools import Notes, mostly_long
+from tools import Notes
 
 from ddnn_traces.query import checks
 
@@ -23,7 +23,10 @@ def connection(copies: int, again: int = 0) -> list[p.Record]:
     ]
 
 
-@pytest.mark.parametrize(("copies", "again", "share"), mostly_long([(1, 10, None), (2, 0, 50), (3, 0, 67)], (3, 0, 67)))
+@pytest.mark.parametrize(
+    ("copies", "again", "share"),
+    [pytest.param(1, 10, None, marks=pytest.mark.long), pytest.param(2, 0, 50, marks=pytest.mark.long), (3, 0, 67)],
+)
 def test_copies_of_packets_are_said(copies: int, again: int, share: int | None, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
