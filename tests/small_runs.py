@@ -5,8 +5,8 @@ from __future__ import annotations
 import filecmp
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,8 @@ def plain_and_compressed(folder: Path, sample: Path, rounds: int) -> Path:
     """Run folders in a new one: `large`, a plain capture of a ring, and `sampled`, compressed ones with logs."""
     large = folder / "large"
     large.mkdir(parents=True)
-    (large / "worker-1.pcap").write_bytes(p.pcap(packet.record for packet in ring(A, B, C, rounds=rounds)))
+    packets = in_sequence(ring(A, B, C, rounds=rounds))
+    (large / "worker-1.pcap").write_bytes(p.pcap(packet.record for packet in packets))
     (folder / "sampled").symlink_to(sample / SAMPLED)
     return folder
 
@@ -82,6 +83,14 @@ def exchange(pairs: Iterable[tuple[str, str]], rounds: int = 5) -> list[Packet]:
         ports = (5000, 40000) if i % 2 else (40000, 5000)
         packets.append(Packet(BEGIN_NS + i * SPACING_NS, src, dst, 0 if i % 2 else 100 + i, ports=ports))
     return packets
+
+
+def in_sequence(packets: Iterable[Packet]) -> Iterator[Packet]:
+    """Each host's segments to another one follow each other in the stream; otherwise all are the first again."""
+    sent = Counter[tuple[str, str]]()
+    for packet in packets:
+        yield replace(packet, seq=sent[packet.src, packet.dst])
+        sent[packet.src, packet.dst] += packet.payload
 
 
 def ring(*hosts: str, rounds: int = 5) -> list[Packet]:
