@@ -20,7 +20,7 @@ import dask_cluster
 import packets as p
 import pytest
 from dask_cluster import started
-from small_runs import A, B, C, hashes_of, plain_and_compressed, ring
+from small_runs import A, B, C, hashes_of, in_sequence, plain_and_compressed, ring
 from tools import COMMAND, Notes, Once, reserved_port
 
 from ddnn_traces.errors import ClusterError, UsageError
@@ -88,7 +88,8 @@ def test_the_same_bytes(runs: Path, tmp_path: Path, expected: dict[str, str], ad
 def test_a_pcapng_is_cut(runs: Path, tmp_path: Path, address: str) -> None:
     folder = tmp_path / "pcapng"
     folder.mkdir()
-    (folder / "worker-1.pcapng").write_bytes(p.pcapng(packet.record for packet in ring(A, B, C, rounds=ROUNDS)))
+    packets = in_sequence(ring(A, B, C, rounds=ROUNDS))
+    (folder / "worker-1.pcapng").write_bytes(p.pcapng(packet.record for packet in packets))
     pipeline.ingest([str(folder)], tmp_path / "expected", IngestOptions(jobs=1))
     said = Said()
     assert ingested(folder, tmp_path / "out", address, said) == hashes_of(tmp_path / "expected")
