@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable, Iterator
 
 #: What to do about a fault of this program.
 REPORT = "this is a fault of ddnn-traces: please report this line"
@@ -134,3 +136,14 @@ def needs_extra(extra: str = "publish") -> Iterator[None]:
         raise MissingExtra(
             f"{error.name or error} is not installed, and this needs it: pip install 'ddnn-traces[{extra}]'"
         ) from error
+
+
+def require(libraries: Iterable[str], extra: str = "publish") -> None:
+    """Nothing is imported, which may take seconds. Raises MissingExtra for the first of these libraries of an extra
+    that is not installed."""
+    for name in libraries:
+        # None there: Python refuses to import it
+        found = sys.modules[name] if name in sys.modules else importlib.util.find_spec(name)
+        if found is None:
+            with needs_extra(extra):
+                raise ImportError(name=name)

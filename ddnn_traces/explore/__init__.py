@@ -7,7 +7,6 @@ queries; guard.py stands before marimo's server.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import secrets
@@ -20,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ddnn_traces.errors import UsageError, needs_extra
+from ddnn_traces.errors import UsageError, needs_extra, require
 from ddnn_traces.explore import answers, guard
 
 #: Environment variable that names the dataset to app.py: marimo gives its apps no arguments.
@@ -48,10 +47,7 @@ def serve(
     libraries are imported, which takes seconds. Raises UsageError for a port that cannot be used, MissingExtra without
     the extra explore.
     """
-    with needs_extra("explore"):
-        for name in ("marimo", "mosaic_widget", "uvicorn"):
-            if not _is_installed(name):
-                raise ImportError(name, name=name)
+    require(("marimo", "mosaic_widget", "uvicorn"), "explore")
     with _listening(port or 0) as listener, tempfile.TemporaryDirectory(prefix="ddnn-traces-") as folder:
         starting()
         with needs_extra("explore"):
@@ -87,12 +83,6 @@ async def _ending_sessions(app: Any) -> AsyncIterator[None]:
     yield
     for mount in app.routes:
         await mount.app.state.session_manager.shutdown()
-
-
-def _is_installed(library: str) -> bool:
-    if library in sys.modules:  # None: Python refuses to import it
-        return sys.modules[library] is not None
-    return importlib.util.find_spec(library) is not None
 
 
 def _listening(port: int) -> socket.socket:

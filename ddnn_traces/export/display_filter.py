@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from ddnn_traces.pcap.link_types import BASE_TRANSPORT
+
 _Row = Mapping[str, Any]
 
 #: Protocols that have a filter of their own; with ports the first two.
 _NAMES = {6: "tcp", 17: "udp", 132: "sctp", 1: "icmp", 58: "icmpv6", 2: "igmp", 47: "gre", 50: "esp", 51: "ah"}
 _WITH_PORTS = (6, 17)
-_BASE_TRANSPORT = 27
 _LIDS = ipaddress.ip_network("100::/64")
 
 
@@ -36,7 +37,7 @@ def _joined(filters: Sequence[str], operator: str) -> str:
 def of_flow(row: _Row, fragmented: bool, within: tuple[int, int] | None) -> str:
     """One flow. row: of flows. fragmented: whether it may have fragments, of which only one has ports. within: first
     and last time, ns, where others have the same five-tuple; None: no others have."""
-    if row["protocol"] == _BASE_TRANSPORT and row["roce_dest_qp"] is not None:
+    if row["protocol"] == BASE_TRANSPORT and row["roce_dest_qp"] is not None:
         parts = [_routed("s", row["src_ip"]), _routed("d", row["dst_ip"])]
         parts.append(f"infiniband.bth.destqp == {row['roce_dest_qp']:#x}")
         return all_of([*parts, *([_times(within[0], within[1], "<=")] if within else [])])
@@ -63,7 +64,7 @@ def _routed(side: str, address: str) -> str:
 
 def has_route_headers(rows: Iterable[_Row]) -> bool:
     """Whether any of these flows may be RoCEv1's or InfiniBand's."""
-    return any(row["protocol"] == _BASE_TRANSPORT for row in rows)
+    return any(row["protocol"] == BASE_TRANSPORT for row in rows)
 
 
 def _transport(row: _Row, ip: str, fragmented: bool) -> str:

@@ -96,6 +96,9 @@ LINK_TYPES = (
     LinkType(247, INFINIBAND, 8, _NO_HARDWARE, None, None),
 )
 
+#: The next header of InfiniBand's global route header: a base transport header follows.
+BASE_TRANSPORT = 27
+
 #: By the type of an ERF record (Wireshark's epan/dissectors/packet-erf.h): the link type of what it holds, and bytes
 #: between it and the record's header. With C-HDLC or PPP, Ethernet, InfiniBand, IP; each also with a colour or a hash.
 ERF_TYPES = {

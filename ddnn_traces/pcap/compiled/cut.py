@@ -22,7 +22,6 @@ from ddnn_traces.pcap.compiled.copy import (
     put_record_header,
 )
 from ddnn_traces.pcap.compiled.headers import (
-    BASE_TRANSPORT,
     CUT_SHORT,
     DESTINATION,
     FAMILY_AT,
@@ -62,6 +61,7 @@ from ddnn_traces.pcap.compiled.headers import (
 from ddnn_traces.pcap.compiled.roce import READ_REQUEST
 from ddnn_traces.pcap.compiled.scan import STOPPED, record_at
 from ddnn_traces.pcap.compiled.trains import has_syndrome
+from ddnn_traces.pcap.link_types import BASE_TRANSPORT
 
 #: Why cut() returned, besides the reasons of scan() and OTHER_LINK and NO_TIME: headers of that link are not written.
 UNWRITTEN_LINK = 102

@@ -12,6 +12,7 @@ from ddnn_traces.jit import helper, inlined, u16, u16_little, u32, u32_little, u
 from ddnn_traces.pcap.compiled import compiled
 from ddnn_traces.pcap.compiled.flow_table import TUNNEL_COUNT, find_slot
 from ddnn_traces.pcap.link_types import (
+    BASE_TRANSPORT,
     COOKED,
     ERF,
     ERF_TYPES,
@@ -44,7 +45,7 @@ LEAST_TYPE, LLC_LENGTH = 1536, 1  # lower ones are lengths of IEEE 802.3; one th
 # InfiniBand's headers in place of IP's, and in place of the IP version. GRH: the global route header has the layout of
 # IPv6's, but a base transport header follows only where the link layer says so: IANA gives the next header 27 to
 # another protocol. LRH: the local one stands for both where there is no GRH.
-GRH, LRH, ROCE_V1_TYPE, BASE_TRANSPORT = 7, 8, 0x8915, 27
+GRH, LRH, ROCE_V1_TYPE = 7, 8, 0x8915
 #: Before a LID in an address: a prefix whose packets every router drops, so that no host has it (RFC 6666).
 _LID_PREFIX = 0x0100 << 48
 

@@ -15,14 +15,14 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from ddnn_traces.pcap.link_types import ERF_TYPES, LINK_TYPES, OF_WIRESHARK
+from ddnn_traces.pcap.link_types import BASE_TRANSPORT, ERF_TYPES, LINK_TYPES, OF_WIRESHARK
 from ddnn_traces.pcap.tshark.flows import SYN, Encapsulation, Fragment, Packet, Roce, Segment
 
 TCP, UDP, GRE = 6, 17, 47
 IPIP = {4: "ip", 41: "ipv6"}
 VXLAN_PORTS, GENEVE_PORT, ROCE_PORT = (4789, 8472), 6081, 4791
 VXLAN_GPE_PORT, GTP_U_PORT = 4790, 2152
-BASE_TRANSPORT, _ROUTE_HEADER_BYTES = 27, 40
+_ROUTE_HEADER_BYTES = 40
 _MOST_TUNNELS = 4
 _LAST_TIME = 2**63 - 1
 NOT_IP, MALFORMED, CUT_SHORT, UNKNOWN_LINK = "not_ip", "malformed", "cut_short", "unknown_link_type"

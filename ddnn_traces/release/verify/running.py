@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -14,7 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ddnn_traces.errors import DdnnTracesError, MissingExtra, UsageError, needs_extra
+from ddnn_traces.errors import DdnnTracesError, MissingExtra, UsageError, require
 from ddnn_traces.jobs import available_cpus
 from ddnn_traces.release.verify import (
     agreement,
@@ -132,10 +131,7 @@ def verify(
         elif path.is_dir():
             folder.symlink_to(path.resolve(), target_is_directory=True)
         _refuse_others(path, folder)
-        for library in _LIBRARIES:
-            if importlib.util.find_spec(library) is None:
-                with needs_extra():
-                    raise ImportError(name=library)
+        require(_LIBRARIES)
         archive = path if is_packed else None
         examined = Examined(
             folder, scratch, jobs or available_cpus(), archive=archive, fast=fast, maker=maker, report=report
