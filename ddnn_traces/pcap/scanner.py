@@ -22,7 +22,7 @@ from ddnn_traces.pcap.capture_facts import (
     Spill,
 )
 from ddnn_traces.pcap.compiled import flow_table as table
-from ddnn_traces.pcap.compiled import fragments, headers, trains
+from ddnn_traces.pcap.compiled import fragments, trains, tunnels
 from ddnn_traces.pcap.compiled import scan as loop
 from ddnn_traces.pcap.compiled.connections import NOT_FOLLOWED
 from ddnn_traces.pcap.compiled.flow_table import Options, State
@@ -245,7 +245,7 @@ class Scanner:
             self._make_space()
             if parent := words[5] >> 36:
                 words[5] += (int(rows[parent - 1]) + 1 - parent) << 36
-            rows[row] = headers.tunnel_row(self._state, self._options, *map(np.uint64, words))
+            rows[row] = tunnels.tunnel_row(self._state, self._options, *map(np.uint64, words))
         return rows
 
     def _join_samples(self, samples: Int64Array, limit: int) -> None:
@@ -319,7 +319,7 @@ class Scanner:
         identifier = rare & ((1 << 33) - 1)
         columns: dict[str, Any] = _five_tuples(keys)
         columns["parent"] = _nullable((rare >> 36) - 1, rare >> 36 > 0)
-        columns["kind"] = [headers.KINDS[kind] for kind in (rare >> 33) & 7]
+        columns["kind"] = [tunnels.KINDS[kind] for kind in (rare >> 33) & 7]
         columns["identifier"] = _nullable(identifier - 1, identifier > 0)
         return pa.table({name: columns[name] for name in ENCAPSULATIONS.names}, schema=ENCAPSULATIONS)
 
@@ -373,8 +373,8 @@ def _new_state(want_packets: bool) -> State:
         datagrams=numbers(fragments.MOST_DATAGRAMS, fragments.DATAGRAM_COLUMNS),
         datagram_keys=words(fragments.MOST_DATAGRAMS, table.KEY_WORDS),
         waiting=numbers(fragments.MOST_WAITING + 1, fragments.WAITING_COLUMNS),
-        found=np.zeros(headers.FOUND, np.int64),
-        found_key=np.zeros(headers.FOUND_WORDS, np.uint64),
+        found=np.zeros(tunnels.FOUND, np.int64),
+        found_key=np.zeros(tunnels.FOUND_WORDS, np.uint64),
         recent=words(2 * FLOWS_AT_FIRST, 2),
     )
 

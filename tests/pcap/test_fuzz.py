@@ -11,7 +11,7 @@ import fuzz
 import naive
 import pytest
 
-from ddnn_traces.pcap.compiled.headers import KINDS
+from ddnn_traces.pcap.compiled.tunnels import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 

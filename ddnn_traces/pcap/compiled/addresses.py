@@ -19,19 +19,21 @@ from ddnn_traces.pcap.compiled.headers import (
     LENGTH_BYTES,
     LINKS,
     LRH,
-    MOST_TUNNELS,
-    ROCE,
     SIZE,
     SOURCE,
     TCP,
     UDP,
     WHOLE,
     inner_link,
-    inside,
     link_row,
     network_header,
 )
 from ddnn_traces.pcap.compiled.scan import FULL, STOPPED, record_at
+from ddnn_traces.pcap.compiled.tunnels import (
+    MOST_TUNNELS,
+    ROCE,
+    inside,
+)
 
 #: What find_known() finds.
 NOTHING, TIME, IP, HARDWARE = 0, 1, 2, 3

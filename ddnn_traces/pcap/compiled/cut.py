@@ -28,7 +28,6 @@ from ddnn_traces.pcap.compiled.headers import (
     FOLLOW,
     GRE,
     GRH,
-    GTP_U_PORT,
     IS_CUT,
     KEPT_FROM,
     KEPT_TO,
@@ -36,20 +35,15 @@ from ddnn_traces.pcap.compiled.headers import (
     LEAST_TYPE,
     LENGTH_AT,
     LINKS,
-    MOST_TUNNELS,
     NOT_IP,
-    PPP_IN_GRE,
-    ROCE,
     ROCE_V1_TYPE,
     SIZE,
     SOURCE,
     TCP,
     TYPE_AT,
     UDP,
-    VXLAN_GPE_PORT,
     WHOLE,
     ends_of,
-    inside,
     ip_header,
     is_typed,
     link_row,
@@ -61,6 +55,14 @@ from ddnn_traces.pcap.compiled.headers import (
 from ddnn_traces.pcap.compiled.roce import READ_REQUEST
 from ddnn_traces.pcap.compiled.scan import STOPPED, record_at
 from ddnn_traces.pcap.compiled.trains import has_syndrome
+from ddnn_traces.pcap.compiled.tunnels import (
+    GTP_U_PORT,
+    MOST_TUNNELS,
+    PPP_IN_GRE,
+    ROCE,
+    VXLAN_GPE_PORT,
+    inside,
+)
 from ddnn_traces.pcap.link_types import BASE_TRANSPORT
 
 #: Why cut() returned, besides the reasons of scan() and OTHER_LINK and NO_TIME: headers of that link are not written.

@@ -22,7 +22,7 @@ from ddnn_traces.pcap.compiled.flow_table import (
     new_flow,
     step_of,
 )
-from ddnn_traces.pcap.compiled.headers import (
+from ddnn_traces.pcap.compiled.tunnels import (
     DATAGRAM_KEY,
     FRAGMENT_BEGIN,
     FRAGMENT_BYTES,

@@ -71,20 +71,11 @@ from ddnn_traces.pcap.compiled.flow_table import (
 from ddnn_traces.pcap.compiled.fragments import first_fragment, later_fragment
 from ddnn_traces.pcap.compiled.headers import (
     FOLLOW,
-    IP_AT,
-    IP_BYTES,
-    IP_VERSION,
     LATER_FRAGMENT,
-    PART,
-    PAYLOAD,
-    PROTOCOL,
-    ROCE,
     TCP,
-    TRANSPORT,
     UDP,
     WHOLE,
     addresses,
-    innermost,
     ip_header,
     is_infiniband,
     is_typed,
@@ -95,6 +86,17 @@ from ddnn_traces.pcap.compiled.headers import (
 )
 from ddnn_traces.pcap.compiled.roce import follow_roce, lead
 from ddnn_traces.pcap.compiled.trains import TRAIN_SPACE, add_roce, add_to_train, close_train, has_syndrome
+from ddnn_traces.pcap.compiled.tunnels import (
+    IP_AT,
+    IP_BYTES,
+    IP_VERSION,
+    PART,
+    PAYLOAD,
+    PROTOCOL,
+    ROCE,
+    TRANSPORT,
+    innermost,
+)
 from ddnn_traces.pcap.flow_counters import NOTES
 
 # Why scan() returned: the next record is not complete, a table is full, damage follows, a section or an interface is
