@@ -1,7 +1,7 @@
 -- question: How long does each host send to each other for a collective, and how long where it goes as on similar links?
 -- subject: delays
 -- row: a run, a job, a step, a collective, and a sender and receiver of its data
--- inputs: messages, flow_windows, job_flows, collectives, collective_transfers
+-- inputs: flows, messages, flow_windows, job_flows, collectives, collective_transfers
 -- answer: step, src_ip, dst_ip, excess_ms
 -- column: run_id from collective_transfers
 -- column: job from collective_transfers
@@ -18,9 +18,12 @@
 -- column: retransmitted_bytes bytes; payload that was sent again, RoCE: psn_repeated_bytes; null where windows do not tell
 -- column: stalled_ms ms; pauses of a flow that end with a retransmission, of the flow that pauses longest
 -- A stretch has 128 KiB, on a ring no more than half of the bytes of a round. The first step is left out of what is usual: in it
--- connections are new.
+-- connections are new. The longest pause between two messages of a stretch is no time of the link where its sender had nothing on the way: in TCP,
+-- its receiver has answered, then sends nothing for half of the pause or more, has never closed its window, and nothing is sent again at the
+-- end. That of a queue or shaper comes back in most stretches: so the pause must take ten times as long as the link's median stretch.
 WITH thresholds AS (
-    SELECT 64 AS most_control_bytes, 131072 AS most_stretch_bytes, 16384 AS least_bytes, 0.2 AS as_much, 3 AS least_links
+    SELECT 64 AS most_control_bytes, 131072 AS most_stretch_bytes, 16384 AS least_bytes, 0.2 AS as_much, 3 AS least_links,
+           10 AS times_longer  -- a pause, than what is usual for the stretch
 ), stretched AS (
     SELECT run_id, job, "position",
            CASE WHEN algorithm IN ('ring', 'rings') THEN 4 * (len(string_split(hosts, ',')) - 1) ELSE 1 END AS pieces
@@ -37,15 +40,51 @@ WITH thresholds AS (
     ASOF JOIN transfers AS t
       ON m.run_id = t.run_id AND m.flow_id = t.flow_id AND m.first_ns >= t.first_ns
     WHERE m.first_ns <= t.last_ns AND m.bytes > most_control_bytes
-), stretches AS (
-    SELECT run_id, job, step, "position", src_ip, dst_ip, flow_id, sum(bytes) AS payload_bytes,
-           sum(bytes) - arg_max(packet_bytes, (last_ns, first_ns)) AS moved_bytes,
-           CASE WHEN moved_bytes >= least_bytes THEN moved_bytes / nullif(max(last_ns) - min(first_ns), 0) END AS rate
+), paused AS MATERIALIZED (
+    SELECT run_id, flow_id, window_start_ns, window_ns, retransmitted_bytes + coalesce(psn_repeated_bytes, 0) AS retransmitted_bytes,
+           window_start_ns - lag(window_start_ns + window_ns) OVER (PARTITION BY run_id, flow_id ORDER BY window_start_ns) AS pause_ns
+    FROM flow_windows
+    SEMI JOIN job_flows USING (run_id, flow_id)
+), cut AS (
+    SELECT sent.*, stream_offset // least(most_stretch_bytes, greatest(transfer_bytes // pieces, 1)) AS stretch,
+           first_ns - lag(last_ns) OVER of_stretch AS pause_ns, lag(packet_bytes) OVER of_stretch AS before_bytes
     FROM sent
     JOIN stretched USING (run_id, job, "position")
     CROSS JOIN thresholds
-    GROUP BY run_id, job, step, "position", src_ip, dst_ip, flow_id, least_bytes,
-             stream_offset // least(most_stretch_bytes, greatest(transfer_bytes // pieces, 1))
+    WINDOW of_stretch AS (PARTITION BY run_id, job, step, "position", src_ip, dst_ip, flow_id, stretch ORDER BY first_ns, last_ns)
+), timed AS MATERIALIZED (
+    SELECT run_id, job, step, "position", src_ip, dst_ip, flow_id, stretch, sum(bytes) AS payload_bytes,
+           sum(bytes) - arg_max(packet_bytes, (last_ns, first_ns)) AS moved_bytes, max(last_ns) - min(first_ns) AS moving_ns,
+           CASE WHEN moved_bytes >= least_bytes THEN moved_bytes / nullif(moving_ns, 0) END AS rate,
+           max(pause_ns) AS pause_ns,
+           arg_max(struct_pack(before_bytes, first_ns), (pause_ns, first_ns)) FILTER (pause_ns IS NOT NULL) AS longest
+    FROM cut
+    CROSS JOIN thresholds
+    GROUP BY run_id, job, step, "position", src_ip, dst_ip, flow_id, stretch, least_bytes
+), long AS (
+    SELECT t.*, reverse_flow_id, longest.first_ns AS resumed_ns
+    FROM timed AS t
+    JOIN (SELECT run_id, job, src_ip, dst_ip, median(rate) AS rate FROM timed GROUP BY ALL) AS o USING (run_id, job, src_ip, dst_ip)
+    JOIN flows USING (run_id, flow_id)
+    CROSS JOIN thresholds
+    WHERE protocol = 6 AND pause_ns > times_longer * moved_bytes / o.rate
+), idle AS (  -- nothing is on the way in these pauses
+    SELECT l.*
+    FROM long AS l
+    JOIN flows AS r ON r.run_id = l.run_id AND r.flow_id = l.reverse_flow_id AND coalesce(r.zero_window_packets, 0) = 0
+    ASOF JOIN (SELECT w.* FROM flow_windows AS w SEMI JOIN long AS s ON w.run_id = s.run_id AND w.flow_id = s.reverse_flow_id) AS a
+      ON a.run_id = l.run_id AND a.flow_id = l.reverse_flow_id AND l.resumed_ns >= a.window_start_ns + a.window_ns
+    WHERE a.window_start_ns + a.window_ns BETWEEN l.resumed_ns - l.pause_ns AND l.resumed_ns - l.pause_ns // 2
+      AND NOT EXISTS (FROM paused AS w
+                      WHERE w.run_id = l.run_id AND w.flow_id = l.flow_id AND w.retransmitted_bytes > 0
+                        AND l.resumed_ns BETWEEN w.window_start_ns AND w.window_start_ns + w.window_ns + l.pause_ns)
+), stretches AS (
+    SELECT t.* REPLACE (CASE WHEN i.flow_id IS NULL THEN t.rate
+                             WHEN t.moved_bytes - t.longest.before_bytes >= least_bytes
+                             THEN (t.moved_bytes - t.longest.before_bytes) / nullif(t.moving_ns - t.pause_ns, 0) END AS rate)
+    FROM timed AS t
+    CROSS JOIN thresholds
+    LEFT JOIN idle AS i USING (run_id, job, step, "position", flow_id, stretch)
 ), edges AS MATERIALIZED (
     SELECT run_id, job, step, "position", src_ip, dst_ip, sum(payload_bytes)::BIGINT AS payload_bytes, quantile_cont(rate, 0.25) AS rate
     FROM stretches
@@ -66,11 +105,6 @@ WITH thresholds AS (
     CROSS JOIN thresholds
     WHERE abs(o.step_bytes - l.step_bytes) <= as_much * l.step_bytes AND o.rate > 0 AND l.rate > 0
     GROUP BY l.run_id, l.job, l.src_ip, l.dst_ip
-), paused AS (
-    SELECT run_id, flow_id, window_start_ns, retransmitted_bytes + coalesce(psn_repeated_bytes, 0) AS retransmitted_bytes,
-           window_start_ns - lag(window_start_ns + window_ns) OVER (PARTITION BY run_id, flow_id ORDER BY window_start_ns) AS pause_ns
-    FROM flow_windows
-    SEMI JOIN job_flows USING (run_id, flow_id)
 ), stalls AS (
     SELECT t.run_id, job, step, "position", src_ip, dst_ip, t.flow_id, sum(retransmitted_bytes)::BIGINT AS retransmitted_bytes,
            coalesce(sum(pause_ns) FILTER (retransmitted_bytes > 0 AND window_start_ns - pause_ns >= first_ns), 0) / 1e6 AS stalled_ms
