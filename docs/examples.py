@@ -48,6 +48,7 @@ GIVEN: dict[str, dict[str, str]] = {
     "docs/cluster.md": {"captures": _RING},
     "docs/compare.md": {"demo/dataset": "sample"},
     "docs/cookbook.md": {"dataset": "traces", "captures": _RING},
+    "docs/delays.md": {"demo/dataset": "sample"},
     "docs/drivers.md": {"demo/dataset": "sample"},
     "docs/explore.md": {"demo/dataset": "sample"},
     "docs/exports.md": {"dataset": "traces"},

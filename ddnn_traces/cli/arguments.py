@@ -184,6 +184,11 @@ class RowsOutput:
     ns: bool
 
     @property
+    def is_chosen(self) -> bool:
+        """Whether any of the options is given: of a command that prints sentences without."""
+        return self != RowsOutput(None, None, None, False, False)
+
+    @property
     def format(self) -> str:
         """The format: that of --format, else of the suffix of --out, else a table. Raises UsageError."""
         if self.output_format or not self.out:
@@ -232,10 +237,10 @@ def _whole_writes() -> Iterator[BinaryIO]:
         buffered.detach()
 
 
-def prints_rows(out: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def prints_rows(out: bool = True, default: str = "a table") -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorator of a command that prints rows: gives it the options of RowsOutput, and that as `output`.
 
-    out: false where the command has an --out of its own.
+    out: false where the command has an --out of its own. default: what it prints without any of these options.
     """
 
     def declare(command: Callable[..., None]) -> Callable[..., None]:
@@ -246,7 +251,7 @@ def prints_rows(out: bool = True) -> Callable[[Callable[..., None]], Callable[..
             path = options.pop("out") if out else None
             command(*args, output=RowsOutput(output_format, path, limit, wide, ns), **options)
 
-        formats = "Default: by the suffix of --out; without it a table." if out else "Default: a table."
+        formats = f"Default: by the suffix of --out; without it {default}." if out else f"Default: {default}."
         for option in (
             click.option("--ns", is_flag=True, help="In a table, times as ns since the epoch, not as UTC."),
             click.option("--wide", is_flag=True, help="A table on a terminal with all columns and whole names."),

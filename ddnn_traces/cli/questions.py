@@ -152,84 +152,27 @@ def _list_queries() -> None:
 @click.command(short_help="Say which host or link makes the steps slow")
 @dataset_argument
 @runs_option
-def diagnose(dataset: str | Path, runs: tuple[str, ...]) -> None:
+@prints_rows(default="sentences")
+def diagnose(dataset: str | Path, runs: tuple[str, ...], output: RowsOutput) -> None:
     """Print which host or link makes the steps of each training job slow, the costliest first.
 
     Inferred from the traffic, in each run by itself (query verdicts, docs/delays.md). Where programs logged when they
     communicate, no slow host is named that their log contradicts.
+
+    With --format, or another option of rows, also what else is said of each run is a row, and its kind says of what.
     """
-    from ddnn_traces.query import pauses
+    import ddnn_traces
+    from ddnn_traces.query import diagnosis
 
     with open_dataset(dataset, runs) as opened:
-        found = opened.query("verdicts")
-        jobs = opened.query("jobs")
-        paused = pauses.sentences(opened.query("long_steps"), opened) if jobs.height else {}
-        together = pauses.together(opened.query("late_together"))
-        seen = set(jobs["run_id"])
-        unseen = [run for run in opened.run_ids if run not in seen]
-        mixed = opened.query("jobs_of_run").drop_nulls("problem")
-        filters = opened.query("job_filters").rows_by_key("run_id") if mixed.height else {}
-        hosts = opened.query("uncaptured_hosts") if unseen else None
-        uncaptured = Counter() if hosts is None else Counter(hosts["run_id"])
-        alone = set() if hosts is None else pauses.of_one_host(hosts, jobs)
-        unknown_payload = (
-            dict(opened.query("unknown_payload").select("run_id", "problem").iter_rows()) if unseen else {}
-        )
-        others = [run for run in unseen if not uncaptured[run] and run not in unknown_payload]
-        steps = set(opened.query("inferred_steps").filter(structured=True)["run_id"]) if others else set()
-        doubts = pauses.doubts(jobs, set(opened.query("logged_steps")["run_id"]))
-    for run_id, job, rank, confidence, is_established, sentence in found.select(
-        "run_id", "job", "rank", "confidence", "is_established", "sentence"
-    ).iter_rows():
-        if rank == 1:
-            several = jobs.filter(run_id=run_id).height > 1
-            click.echo(printable(f"{run_id}, job {job}:" if several else f"{run_id}:"))
-            if (run_id, job) in doubts:
-                click.echo(printable(f"  Steps and costs are doubtful: {doubts.pop((run_id, job))}."))
-        sure = f" Confidence {confidence:.2f}." if is_established else ""
-        click.echo(printable(f"  {rank}. {sentence}{sure}"))
-    for line in [*together.values(), *paused.values()]:
+        if output.is_chosen:
+            output.emit(ddnn_traces.diagnose(opened).to_arrow(), ("rank", "kind", "sentence"))
+            return
+        lines = diagnosis.diagnose(opened).lines()
+    for line in lines:
         click.echo(printable(line))
-    two = pauses.of_two_hosts(jobs)
-    if two:
-        click.echo(printable(pauses.of_two(two)))
-    all_jobs = {*jobs.select("run_id", "job").iter_rows()}
-    if quiet := all_jobs - {*found.select("run_id", "job").iter_rows(), *together, *paused} - two:
-        click.echo(f"Nothing stands out in {counted(len(quiet), 'job')}.")
-    for (run_id, job), doubt in doubts.items():
-        click.echo(printable(f"{run_id}, job {job}: {doubt}."))
-    for run_id, problem in mixed.select("run_id", "problem").iter_rows():
-        click.echo(printable(f"{run_id}: {problem}."))
-        for job, expression, reason in filters.get(run_id, []):
-            what = reason or f"--filter {shlex.quote(expression)}"  # addresses of others' data, to be copied to a shell
-            click.echo(printable(f"  job {job}: {what}"))
-    alone -= unknown_payload.keys()
-    if alone:
-        click.echo(printable(pauses.alone(alone)))
-    partial = [run for run in unseen if uncaptured[run] and run not in unknown_payload and run not in alone]
-    if partial:
-        names = listed([f"{counted(uncaptured[run], 'host')} of {run}" for run in partial], _MOST_NAMES)
-        about = (
-            f"In {counted(len(partial), 'run')} no job is seen, and hosts that exchange data have no capture: {names}."
-        )
-        click.echo(printable(f"{about} Put their captures into the run's folder and ingest again."))
-    unknown = [run for run in unseen if run in unknown_payload]
-    for run in unknown:
-        click.echo(printable(f"{run}: no job is seen, for {unknown_payload[run]}."))
-    if others:
-        about = f"In {counted(len(others), 'run')} no job is seen ({listed(others, _MOST_NAMES)})"
-        click.echo(
-            printable(
-                f"{about}: flows must repeat their bytes in each of five steps, "
-                "or of four with the longest pauses between them."
-            )
-        )
-    if stepped := [run for run in others if run in steps]:
-        about = f"The traffic shows steps there in {counted(len(stepped), 'run')} ({listed(stepped, _MOST_NAMES)})"
-        why = (
-            "no pause tells a step from its parts, as a ring's rounds, or a host only sends or gets, as in a broadcast"
-        )
-        click.echo(printable(f"{about}, but {why}: see queries inferred_steps and topology."))
+    if not lines:
+        say("no runs")
 
 
 @click.command(short_help="Run your own SQL; without a statement, open a shell")

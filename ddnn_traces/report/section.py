@@ -15,7 +15,7 @@ import polars as pl
 import vl_convert
 
 from ddnn_traces import regression
-from ddnn_traces.query import checks, pauses
+from ddnn_traces.query import checks, diagnosis
 from ddnn_traces.query.dataset import StoredViews
 from ddnn_traces.regression.results import generated
 from ddnn_traces.report.charts import style
@@ -102,7 +102,7 @@ class Results:
     @cached_property
     def pauses(self) -> list[str]:
         """A sentence for each job that loses time in few long steps, as of the command diagnose."""
-        return list(pauses.sentences(self.rows(Source("long_steps")), self._dataset).values())
+        return [one.line for one in diagnosis.paused(self.rows(Source("long_steps")), self._dataset)]
 
     @cached_property
     def fit(self) -> Regression:

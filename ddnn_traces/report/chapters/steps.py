@@ -6,7 +6,7 @@ import math
 
 import polars as pl
 
-from ddnn_traces.query import pauses
+from ddnn_traces.query import diagnosis
 from ddnn_traces.report.chapters.volume import NO_SERVER, no_phases
 from ddnn_traces.report.charts import farhat, gao, wire
 from ddnn_traces.report.number_text import (
@@ -58,18 +58,18 @@ def delays(section: Section, jobs: pl.DataFrame) -> None:
         ~pl.col("is_established"), -pl.col("share_of_step"), "run_id", "job", "rank"
     )
     established = found.filter("is_established")
-    together = list(pauses.together(section.rows(Source("late_together"))).values())
+    together = [one.line for one in diagnosis.together(section.rows(Source("late_together")))]
     others = [
         ("Several hosts late at once", "Several hosts are late in the same steps", together),
         ("Few long steps", "Few long steps cost time", section.results.pauses),
     ]
     section.lists = [(title, of_jobs) for title, _, of_jobs in others if of_jobs]
     said = [costliest(established, jobs), by_chance(found, established)]
-    two = pauses.of_two_hosts(jobs)
+    two = diagnosis.of_two_hosts(jobs)
     if established.is_empty() and (found.height or not section.lists):
         said = [_nothing(found.height, jobs.height if found.height else jobs.height - len(two))]
     said += [f"{what} in {counted(len(of_jobs), 'job')}: {of_jobs[0]}" for _, what, of_jobs in others if of_jobs]
-    section.headline = " ".join(filter(None, [*said, pauses.of_two(two)]))
+    section.headline = " ".join(filter(None, [*said, diagnosis.of_two(two)]))
     if found.is_empty():
         return
     columns = [

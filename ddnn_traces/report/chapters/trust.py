@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from ddnn_traces.query import pauses
+from ddnn_traces.query import diagnosis
 from ddnn_traces.report.number_text import count, number_of, percent, size, words
 from ddnn_traces.report.section import Chapter, Column, Section, Source, numbers, texts
 from ddnn_traces.text import counted, listed
@@ -24,7 +24,8 @@ def losses(section: Section, frame: pl.DataFrame) -> None:
     said = [_lost(section, frame), *_uncovered(section, frame), *_several_jobs(section)]
     said += [_partly_read(section, runs), _checked(section)]
     said.append(_in_flows(section) + _offload(runs))
-    alone = pauses.alone(pauses.of_one_host(section.rows(Source("uncaptured_hosts")), section.rows(Source("jobs"))))
+    hosts, jobs = section.rows(Source("uncaptured_hosts")), section.rows(Source("jobs"))
+    alone = diagnosis.alone(diagnosis.of_one_host(hosts, jobs))
     section.headline = " ".join(filter(None, [f"{'; '.join(said)}.", alone]))
     if note := section.results.synthetic_sentence:
         section.headline = f"{note} {section.headline}"

@@ -1,0 +1,278 @@
+"""What makes training jobs slow: the verdicts, and what none tells: other ways to lose time, doubts, why nothing can be
+told. As rows and in words, for the command diagnose, its Python function and the report."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ddnn_traces.text import counted, digits, listed
+
+if TYPE_CHECKING:
+    from ddnn_traces.query.dataset import Dataset
+
+_LEAST_LOST = 0.05  # share of a job's time in long steps that is told
+_MOST_HOSTS = 3  # in a sentence
+_MOST_RUNS = 3  # in a sentence
+
+#: Kinds of remarks above the findings of a job, and below them, in order; findings have the kinds of the verdicts.
+_ABOVE = (
+    *("several_jobs", "job_filter", "one_host_captured", "hosts_without_capture", "unknown_payload", "no_job"),
+    *("steps_without_job", "doubtful_steps"),
+)
+_BELOW = ("late_together", "long_steps", "two_hosts", "nothing")
+
+_OF_TWO = (
+    "nobody can tell which of the two is slow: no third host shows how long one should need. See query "
+    "collective_entries for the time of each."
+)
+_ALONE = (
+    "one host alone was captured, so no job is seen: what the others send to each other is missing. Its flows, volumes "
+    "and steps are there (queries traffic_matrix, inferred_steps); topology, collectives and slow hosts need the "
+    "captures of all hosts."
+)
+_ADD_CAPTURES = "Put their captures into the run's folder and ingest again."
+_NO_REPEATS = "flows must repeat their bytes in each of five steps, or of four with the longest pauses between them."
+_STEPS_ALONE = (
+    "but no pause tells a step from its parts, as a ring's rounds, or a host only sends or gets, as in a broadcast: "
+    "see queries inferred_steps and topology."
+)
+
+
+@dataclass(frozen=True)
+class Remark:
+    """What is said of a job, or of a run (job: None), that is no verdict. sentence: without the run's name."""
+
+    run_id: str
+    job: int | None
+    kind: str
+    sentence: str
+
+    @property
+    def line(self) -> str:
+        """The sentence behind the names of run and job."""
+        return f"{self.run_id}{'' if self.job is None else f', job {self.job}'}: {self.sentence}"
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """verdicts, jobs: rows of the queries. uncaptured: for each run without a job, hosts that have no capture."""
+
+    verdicts: pl.DataFrame
+    jobs: pl.DataFrame
+    remarks: tuple[Remark, ...]
+    uncaptured: Counter[str]
+
+    def rows(self) -> pl.DataFrame:
+        """Columns of the query verdicts: its rows, and one for each remark, whose kind says what it is of, and which
+        has no rank. Each run has a row; by run and job, those of a run and what is said above its findings first."""
+        said = [
+            {"run_id": one.run_id, "job": one.job, "kind": one.kind, "sentence": one.sentence} for one in self.remarks
+        ]
+        of_verdicts = self.verdicts.schema
+        remarks = pl.DataFrame(said, {name: of_verdicts[name] for name in ("run_id", "job", "kind", "sentence")})
+        places = {kind: place - len(_ABOVE) for place, kind in enumerate(_ABOVE)}
+        places |= {kind: place + 1 for place, kind in enumerate(_BELOW)}
+        place = pl.col("kind").replace_strict(places, default=0, return_dtype=pl.Int64)
+        rows = pl.concat([self.verdicts, remarks], how="diagonal")
+        return rows.sort("run_id", "job", place, "rank", maintain_order=True)
+
+    def lines(self) -> list[str]:
+        """The same in words, for people: findings first, and runs of which the same is said in one line."""
+        return [*self._findings(), *self._besides(), *self._of_several_jobs(), *self._of_no_job()]
+
+    @cached_property
+    def _by_kind(self) -> dict[str, list[Remark]]:
+        found: dict[str, list[Remark]] = {kind: [] for kind in (*_ABOVE, *_BELOW)}
+        for remark in self.remarks:
+            found[remark.kind].append(remark)
+        return found
+
+    def _findings(self) -> Iterator[str]:
+        """The verdicts of each job below its name and its doubts."""
+        doubts = {(one.run_id, one.job): one.sentence for one in self._by_kind["doubtful_steps"]}
+        numbers = Counter(self.jobs["run_id"])
+        columns = ("run_id", "job", "rank", "confidence", "is_established", "sentence")
+        for run_id, job, rank, confidence, is_established, sentence in self.verdicts.select(columns).iter_rows():
+            if rank == 1:
+                yield f"{run_id}, job {job}:" if numbers[run_id] > 1 else f"{run_id}:"
+                if (run_id, job) in doubts:
+                    yield f"  Steps and costs are doubtful: {_small(doubts[run_id, job])}"
+            yield f"  {rank}. {sentence}{f' Confidence {confidence:.2f}.' if is_established else ''}"
+
+    def _besides(self) -> Iterator[str]:
+        for kind in ("late_together", "long_steps"):
+            yield from (one.line for one in self._by_kind[kind])
+        if two := self._by_kind["two_hosts"]:
+            yield of_two(two)
+        if quiet := self._by_kind["nothing"]:
+            yield f"Nothing stands out in {counted(len(quiet), 'job')}."
+        found = {*self.verdicts.select("run_id", "job").iter_rows()}
+        for one in self._by_kind["doubtful_steps"]:
+            if (one.run_id, one.job) not in found:
+                yield f"{one.run_id}, job {one.job}: {_small(one.sentence)}"
+
+    def _of_several_jobs(self) -> Iterator[str]:
+        for several in self._by_kind["several_jobs"]:
+            yield several.line
+            filters = [one for one in self._by_kind["job_filter"] if one.run_id == several.run_id]
+            yield from (f"  job {one.job}: {one.sentence}" for one in filters)
+
+    def _of_no_job(self) -> Iterator[str]:
+        if one_host := self._by_kind["one_host_captured"]:
+            yield alone(one_host)
+        if partial := self._by_kind["hosts_without_capture"]:
+            names = listed(
+                [f"{counted(self.uncaptured[one.run_id], 'host')} of {one.run_id}" for one in partial], _MOST_RUNS
+            )
+            about = f"In {_runs(partial)} no job is seen, and hosts that exchange data have no capture: {names}."
+            yield f"{about} {_ADD_CAPTURES}"
+        for one in self._by_kind["unknown_payload"]:
+            yield f"{one.run_id}: {_small(one.sentence)}"
+        if silent := [*self._by_kind["no_job"], *self._by_kind["steps_without_job"]]:
+            names = listed(sorted(one.run_id for one in silent), _MOST_RUNS)
+            yield f"In {_runs(silent)} no job is seen ({names}): {_NO_REPEATS}"
+        if stepped := self._by_kind["steps_without_job"]:
+            names = listed([one.run_id for one in stepped], _MOST_RUNS)
+            yield f"The traffic shows steps there in {_runs(stepped)} ({names}), {_STEPS_ALONE}"
+
+
+def _small(sentence: str) -> str:
+    """The sentence behind a colon."""
+    return sentence[0].lower() + sentence[1:]
+
+
+def _runs(remarks: list[Remark]) -> str:
+    return counted(len({one.run_id for one in remarks}), "run")
+
+
+def diagnose(dataset: Dataset) -> Diagnosis:
+    """What delays the steps of each training job of a dataset, and what cannot be told."""
+    verdicts, jobs = dataset.query("verdicts"), dataset.query("jobs")
+    remarks = [*_of_jobs(dataset, verdicts, jobs), *_of_several_jobs(dataset)]
+    seen = set(jobs["run_id"])
+    unseen = [run for run in dataset.run_ids if run not in seen]
+    if not unseen:
+        return Diagnosis(verdicts, jobs, tuple(remarks), Counter())
+    hosts = dataset.query("uncaptured_hosts")
+    uncaptured = Counter(hosts["run_id"])
+    remarks += _of_no_job(dataset, unseen, of_one_host(hosts, jobs), uncaptured)
+    return Diagnosis(verdicts, jobs, tuple(remarks), uncaptured)
+
+
+def _of_jobs(dataset: Dataset, verdicts: pl.DataFrame, jobs: pl.DataFrame) -> Iterator[Remark]:
+    beside = [*together(dataset.query("late_together"))]
+    if jobs.height:
+        beside += paused(dataset.query("long_steps"), dataset)
+    beside += of_two_hosts(jobs)
+    yield from beside
+    told = {*verdicts.select("run_id", "job").iter_rows(), *((one.run_id, one.job) for one in beside)}
+    for run_id, job in jobs.select("run_id", "job").iter_rows():
+        if (run_id, job) not in told:
+            yield Remark(run_id, job, "nothing", "Nothing stands out.")
+    yield from doubts(jobs, set(dataset.query("logged_steps")["run_id"]))
+
+
+def _of_several_jobs(dataset: Dataset) -> Iterator[Remark]:
+    mixed = dataset.query("jobs_of_run").drop_nulls("problem")
+    filters = dataset.query("job_filters").rows_by_key("run_id") if mixed.height else {}
+    for run_id, problem in mixed.select("run_id", "problem").iter_rows():
+        yield Remark(run_id, None, "several_jobs", f"{problem}.")
+        for job, expression, reason in filters.get(run_id, []):
+            # addresses of others' data, to be copied to a shell
+            yield Remark(run_id, job, "job_filter", reason or f"--filter {shlex.quote(expression)}")
+
+
+def _of_no_job(dataset: Dataset, unseen: list[str], alone: list[Remark], uncaptured: Counter[str]) -> Iterator[Remark]:
+    """Why no job is seen in these runs. alone: of those of which one host alone was captured."""
+    one_host = {one.run_id: one for one in alone}
+    unknown = dict(dataset.query("unknown_payload").select("run_id", "problem").iter_rows())
+    others = [run for run in unseen if not uncaptured[run] and run not in unknown]
+    stepped = set(dataset.query("inferred_steps").filter(structured=True)["run_id"]) if others else set()
+    for run in unseen:
+        if run in unknown:
+            yield Remark(run, None, "unknown_payload", f"No job is seen, for {unknown[run]}.")
+        elif run in one_host:
+            yield one_host[run]
+        elif hosts := uncaptured[run]:
+            lacking = "host that exchanges data has" if hosts == 1 else "hosts that exchange data have"
+            said = f"No job is seen, and {hosts} {lacking} no capture. {_ADD_CAPTURES}"
+            yield Remark(run, None, "hosts_without_capture", said)
+        elif run in stepped:
+            yield Remark(run, None, "steps_without_job", f"No job is seen. The traffic shows steps, {_STEPS_ALONE}")
+        else:
+            yield Remark(run, None, "no_job", f"No job is seen: {_NO_REPEATS}")
+
+
+def paused(long_steps: pl.DataFrame, dataset: Dataset) -> Iterator[Remark]:
+    """Of each job whose long steps take 5% of its time and more beyond the median. long_steps: the query's rows."""
+    labels = {(run, host): label for run, host, label in dataset.sql("SELECT run_id, host_ip, label FROM hosts").rows()}
+    for run_id, job in long_steps.select("run_id", "job").unique(maintain_order=True).iter_rows():
+        rows = long_steps.filter(run_id=run_id, job=job)
+        share = rows["lost_share"].sum()
+        if share < _LEAST_LOST:
+            continue
+        hosts = Counter(labels.get((run_id, host)) or host for host in rows.filter(waits_for="host")["host_ip"])
+        waits = [f"for {host} in {count}" for host, count in hosts.most_common(_MOST_HOSTS)]
+        if within := rows.filter(waits_for="collective").height:
+            waits.append(f"for data of a collective in {within}")
+        if alike := rows.filter(waits_for="all hosts").height:
+            waits.append(f"of all hosts alike, as for a validation, in {alike}")
+        many = f"{rows.height} of {counted(rows['steps'][0], 'step')} {'takes' if rows.height == 1 else 'take'}"
+        said = (
+            f"{many} at least twice the median ({digits(rows['median_ms'][0])} ms), which costs {share:.0%} of the "
+            f"time behind the first step; the longest wait is {', '.join(waits)} (query long_steps)."
+        )
+        yield Remark(run_id, job, "long_steps", said)
+
+
+def together(late_together: pl.DataFrame) -> Iterator[Remark]:
+    """Of each job whose hosts are late in the same steps. late_together: rows of the query."""
+    for run_id, job, sentence in late_together.select("run_id", "job", "sentence").iter_rows():
+        yield Remark(run_id, job, "late_together", f"{sentence} (query late_together).")
+
+
+def doubts(jobs: pl.DataFrame, logged: set[str]) -> Iterator[Remark]:
+    """Of each job whose steps by repeated bytes are not those of the log or of pauses. jobs: rows of the query; logged:
+    runs with a log."""
+    rows = jobs.filter(jobs["agreed_share"] < 1).select("run_id", "job", "steps", "other_steps").iter_rows()
+    for run_id, job, steps, others in rows:
+        said = (
+            f"Its flows repeat their bytes in {steps} steps, {'the log shows' if run_id in logged else 'pauses show'} "
+            f"{others} (query jobs); so a collective may be of several steps, or a part of one."
+        )
+        yield Remark(run_id, job, "doubtful_steps", said)
+
+
+def of_two_hosts(jobs: pl.DataFrame) -> list[Remark]:
+    """Of each job of two hosts, of which no verdict can call one slow. jobs: rows of the query."""
+    small = jobs.filter(jobs["hosts"].str.split(",").list.len() == 2).select("run_id", "job")
+    return [Remark(run, job, "two_hosts", f"In a job of two hosts {_OF_TWO}") for run, job in small.iter_rows()]
+
+
+def of_two(remarks: list[Remark]) -> str:
+    """What of_two_hosts says of all these jobs at once; empty where there is none."""
+    if not remarks:
+        return ""
+    runs = listed(sorted({one.run_id for one in remarks}), _MOST_RUNS)
+    return f"In {counted(len(remarks), 'job')} of two hosts ({runs}) {_OF_TWO}"
+
+
+def of_one_host(uncaptured_hosts: pl.DataFrame, jobs: pl.DataFrame) -> list[Remark]:
+    """Of each run of which one host alone was captured, and that shows no job. Both arguments: rows of the query."""
+    seen = uncaptured_hosts.group_by("run_id").agg(captured=pl.col("hosts").first() - pl.len())
+    runs = {*seen.filter(captured=1)["run_id"]} - {*jobs["run_id"]}
+    return [Remark(run, None, "one_host_captured", f"{_ALONE[0].upper()}{_ALONE[1:]}") for run in sorted(runs)]
+
+
+def alone(remarks: list[Remark]) -> str:
+    """What of_one_host says of all these runs at once; empty where there is none."""
+    if not remarks:
+        return ""
+    return f"In {_runs(remarks)} ({listed([one.run_id for one in remarks], _MOST_RUNS)}) {_ALONE}"

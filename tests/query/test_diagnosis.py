@@ -1,0 +1,201 @@
+"""What `diagnose` and the report say beside the verdicts: other ways to lose time, doubts, why nothing can be told."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import polars as pl
+import pytest
+from datasets import write_dataset
+from slow_rings import STEPS, always, dataset, ring
+from tools import RunCommand
+
+import ddnn_traces
+from ddnn_traces.report.chapters import steps, trust
+from ddnn_traces.report.section import Results
+
+
+def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Path) -> None:
+    silent = {table: frame.head(0) if table == "messages" else frame for table, frame in ring("none", 1).items()}
+    silent = {table: frame.with_columns(run_id=pl.lit("none")) for table, frame in silent.items()}
+    alone = {table: frame.head(0) if table == "messages" else frame for table, frame in ring("alone", 1).items()}
+    alone["flows"] = alone["flows"].with_columns(payload_bytes=pl.lit("1000"))
+    alone["captures"] = alone["captures"].head(1)
+    half = {table: frame.with_columns(run_id=pl.lit("half")) for table, frame in alone.items()}
+    half["captures"] = ring("half", 1)["captures"].head(2)
+    for run in (late := ring("late", 1, always(1, 15)), even := ring("even", 2), silent):
+        run["flows"] = run["flows"].with_columns(payload_bytes=pl.lit("1000"))
+    with dataset(tmp_path / "dataset", late, even, silent, alone, half) as opened, Results(opened) as results:
+        [section] = trust.chapter.sections(results, only=["losses"])
+    done = command("diagnose", "dataset")
+    assert (done.returncode, done.stderr) == (0, b"")
+    said = done.stdout.decode().splitlines()
+    assert said[0] == "late:"
+    assert said[1].startswith("  1. worker-2 is late in 1")
+    assert said[2:] == [
+        "Nothing stands out in 1 job.",
+        "In 1 run (alone) one host alone was captured, so no job is seen: what the others send to each other is "
+        "missing. Its flows, volumes and steps are there (queries traffic_matrix, inferred_steps); topology, "
+        "collectives and slow hosts need the captures of all hosts.",
+        "In 1 run no job is seen, and hosts that exchange data have no capture: 2 hosts of half. Put their captures "
+        "into the run's folder and ingest again.",
+        "In 1 run no job is seen (none): flows must repeat their bytes in each of five steps, "
+        "or of four with the longest pauses between them.",
+    ]
+    assert section.headline.endswith(said[3])
+    rows = json.loads(command("diagnose", "dataset", "--format", "json").stdout)
+    assert [(row["run_id"], row["job"], row["rank"], row["kind"]) for row in rows] == [
+        ("alone", None, None, "one_host_captured"),
+        ("even", 0, None, "nothing"),
+        ("half", None, None, "hosts_without_capture"),
+        ("late", 0, 1, "slow_host"),
+        ("none", None, None, "no_job"),
+    ]
+    assert [row["sentence"].partition(" ")[0] for row in rows] == ["One", "Nothing", "No", "worker-2", "No"]
+    assert rows[2]["sentence"].startswith("No job is seen, and 2 hosts that exchange data have no capture. Put ")
+    with ddnn_traces.open(tmp_path / "dataset") as opened:
+        found, verdicts = ddnn_traces.diagnose(opened), opened.query("verdicts")
+    assert found.rows(named=True) == rows
+    assert found.schema == verdicts.schema and found.drop_nulls("rank").equals(verdicts)
+
+
+def test_diagnose_writes_rows_as_every_command_that_prints_them(command: RunCommand, tmp_path: Path) -> None:
+    case = Path(__file__).parents[1] / "queries" / "verdicts" / "by_chance"
+    tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}
+    write_dataset(tmp_path / "dataset", tables).close()
+    assert command("diagnose", "dataset", "--out", "found.csv").stdout == b""
+    written = pl.read_csv(tmp_path / "found.csv")
+    one = json.loads(command("diagnose", "dataset", "--format", "ndjson", "--limit", "1").stdout)
+    assert written.row(0, named=True)["sentence"] == one["sentence"]
+    table = command("diagnose", "dataset", "--format", "table").stdout.decode().splitlines()
+    assert table[0].split() == written.columns and len(table) == 2 + written.height
+    assert command("diagnose", "dataset", "--out", "found.nonsense").returncode == 2
+
+
+def test_diagnose_of_a_dataset_without_runs_says_nothing(command: RunCommand, tmp_path: Path) -> None:
+    write_dataset(tmp_path / "dataset", {"runs": pl.DataFrame({"run_id": ["r"]})}).close()
+    [runs] = (tmp_path / "dataset" / "runs").rglob("*.parquet")
+    pl.read_parquet(runs, hive_partitioning=False).clear().write_parquet(runs)
+    done = command("diagnose", "dataset")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"no runs\n")
+    done = command("diagnose", "dataset", "--format", "json")
+    assert (json.loads(done.stdout), done.stderr) == ([], b"no rows\n")
+
+
+def test_of_two_hosts_diagnose_says_that_none_can_be_called_slow(
+    command: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One computes 80 ms longer in each step; "nothing stands out" would read as if both were alike."""
+    with monkeypatch.context() as two:
+        two.setattr("slow_rings.WORKERS", 2)
+        two.setattr("slow_rings.ROUNDS", 2)
+        run = ring("r", 1, always(1, 80))
+    run["hosts"], run["captures"] = run["hosts"].head(2), run["captures"].head(2)
+    with dataset(tmp_path / "dataset", run) as opened, Results(opened) as results:
+        [section] = steps.chapter.sections(results, only=["delays"])
+    [line] = command("diagnose", "dataset").stdout.decode().splitlines()
+    assert line == section.headline
+    assert line.startswith("In 1 job of two hosts (r) nobody can tell which of the two is slow: no third host ")
+    [row] = json.loads(command("diagnose", "dataset", "--format", "json").stdout)
+    assert (row["kind"], row["sentence"]) == (
+        "two_hosts",
+        line.replace("In 1 job of two hosts (r)", "In a job of two hosts"),
+    )
+
+
+@pytest.mark.long
+def test_diagnose_tells_of_a_host_that_pauses_in_few_steps(command: RunCommand, tmp_path: Path) -> None:
+    """One or two of twenty steps cost too little in most steps for a verdict."""
+    pauses = {(2, 4): 300.0, (2, 9): 300.0}
+    alike = {(host, 5): 300.0 for host in range(4)}
+    runs = ring("r", 1, pauses), ring("once", 2, {(1, 5): 300.0}), ring("alike", 3, alike)
+    with (
+        dataset(tmp_path / "dataset", *runs) as opened,
+        Results(opened) as results,
+    ):
+        [section] = steps.chapter.sections(results, only=["delays"])
+    said = command("diagnose", "dataset").stdout.decode().splitlines()
+    [line] = [line for line in said if line.startswith("r, job 0: ")]
+    assert re.fullmatch(
+        rf"r, job 0: 2 of {STEPS - 1} steps take at least twice the median \([\d.]+ ms\), which costs \d+% of the time "
+        r"behind the first step; the longest wait is for worker-3 in 2 \(query long_steps\)\.", line
+    )  # fmt: skip
+    [once] = [line for line in said if line.startswith("once, job 0: ")]
+    assert f"1 of {STEPS - 1} steps takes at least" in once and "the longest wait is for worker-2 in 1 (" in once
+    [together] = [line for line in said if line.startswith("alike, job 0: ")]
+    assert "the longest wait is of all hosts alike, as for a validation, in 1 (" in together
+    assert section.headline == f"Few long steps cost time in 3 jobs: {together}"
+    assert len(said) == 3
+    rows = json.loads(command("diagnose", "dataset", "--format", "json").stdout)
+    assert {row["kind"] for row in rows} == {"long_steps"}
+    assert [f"{row['run_id']}, job 0: {row['sentence']}" for row in rows] == sorted(said)
+
+
+@pytest.mark.long
+def test_diagnose_names_hosts_that_are_late_together(command: RunCommand, tmp_path: Path) -> None:
+    """A step gains nothing without the lateness of one of them alone, so that none has a verdict."""
+    with dataset(tmp_path / "dataset", ring("r", 1, always(1, 15) | always(3, 15))) as opened:
+        assert opened.query("verdicts").is_empty()
+        with Results(opened) as results:
+            [section] = steps.chapter.sections(results, only=["delays"])
+    [line] = command("diagnose", "dataset").stdout.decode().splitlines()
+    assert section.headline == f"Several hosts are late in the same steps in 1 job: {line}"
+    assert section.lists == [("Several hosts late at once", [line])]
+    assert line.startswith("r, job 0: worker-2 (") and ", worker-4 (" in line
+    assert line.endswith("without one of them alone (query late_together).")
+
+
+@pytest.mark.long
+def test_diagnose_names_runs_with_steps_and_without_a_job(command: RunCommand, tmp_path: Path) -> None:
+    case = Path(__file__).parents[1] / "queries" / "inferred_steps" / "four_steps"
+    tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}
+    with write_dataset(tmp_path / "dataset", tables) as opened:
+        runs = set(opened.query("inferred_steps").filter(structured=True)["run_id"])
+    said = command("diagnose", "dataset").stdout.decode().splitlines()
+    assert said[-1] == (
+        f"The traffic shows steps there in 1 run ({runs.pop()}), but no pause tells a step from its parts, as a ring's "
+        "rounds, or a host only sends or gets, as in a broadcast: see queries inferred_steps and topology."
+    )
+
+
+def test_diagnose_tells_of_jobs_whose_steps_are_doubtful(command: RunCommand, tmp_path: Path) -> None:
+    case = Path(__file__).parents[1] / "queries" / "jobs" / "the_log_has_twice_the_steps"
+    tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}
+    write_dataset(tmp_path / "dataset", tables).close()
+    [doubt] = [line for line in command("diagnose", "dataset").stdout.decode().splitlines() if "query jobs" in line]
+    assert doubt.startswith("r, job 0: its flows repeat their bytes in 6 steps, the log shows 12 (query jobs)")
+    rows = json.loads(command("diagnose", "dataset", "--format", "json").stdout)
+    assert rows[0]["kind"] == "doubtful_steps"  # above what is found in these steps
+    assert rows[0]["sentence"].startswith("Its flows repeat their bytes in 6 steps, the log shows 12 (query jobs)")
+
+
+def test_findings_by_chance_are_listed_and_no_headline(command: RunCommand, tmp_path: Path) -> None:
+    case = Path(__file__).parents[1] / "queries" / "verdicts" / "by_chance"
+    tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}
+    with write_dataset(tmp_path / "dataset", tables) as opened, Results(opened) as results:
+        [section] = steps.chapter.sections(results, only=["delays"])
+    assert section.headline == "Nothing is established in 1 job: chance may explain what looks slow (1 finding)."
+    [table] = section.tables
+    assert "not established" in table.rows[0][table.columns.index("finding")]
+    [_, said] = command("diagnose", "dataset").stdout.decode().splitlines()[:2]
+    assert "not established" in said and "Confidence" not in said
+
+
+@pytest.mark.long
+def test_diagnose_and_the_report_name_runs_that_hold_several_trainings(command: RunCommand, tmp_path: Path) -> None:
+    case = Path(__file__).parents[1] / "queries" / "jobs_of_run" / "two_rings"
+    tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}
+    with write_dataset(tmp_path / "dataset", tables) as opened, Results(opened) as results:
+        [section] = trust.chapter.sections(results, only=["losses"])
+    assert "several jobs are in the captures of 3 runs (apart, same, then)" in section.headline
+    said = command("diagnose", "dataset").stdout.decode().splitlines()
+    assert [line.partition(":")[0] for line in said if " are in its captures" in line] == ["apart", "same", "then"]
+    at = next(place for place, line in enumerate(said) if line.startswith("apart: 2 trainings"))
+    assert said[at + 1] == "  job 0: --filter 'host 10.0.0.1 or 10.0.0.2 or 10.0.0.3'"
+    rows = [
+        row for row in json.loads(command("diagnose", "dataset", "--format", "json").stdout) if row["run_id"] == "apart"
+    ]
+    assert [(row["job"], row["kind"]) for row in rows[:2]] == [(None, "several_jobs"), (0, "job_filter")]
+    assert rows[1]["sentence"] == "--filter 'host 10.0.0.1 or 10.0.0.2 or 10.0.0.3'"
