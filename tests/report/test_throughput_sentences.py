@@ -9,6 +9,7 @@ import pytest
 from datasets import write_dataset
 
 import ddnn_traces
+from ddnn_traces.report import number_text
 from ddnn_traces.report.chapters import summary, time
 from ddnn_traces.report.section import Results
 from ddnn_traces.traffic import simulator
@@ -16,6 +17,7 @@ from ddnn_traces.traffic.simulator import specification
 from ddnn_traces.traffic.synthetic import SyntheticRun, write_runs
 from ddnn_traces.traffic.table_writer import write_traffic
 
+DATASET = Path(__file__).parents[2] / "data" / "dataset"
 CASE = Path(__file__).parents[1] / "queries" / "inferred_throughput" / "four_steps"
 
 
@@ -55,6 +57,29 @@ def test_logs_and_captures_are_apart() -> None:
     said = time.by_stretch(means, lambda rows: f"{rows['gbit_per_s'].mean():g}")
     assert said == "2.5 in training (2 runs), 0.5 from the first to the last inferred step (1 run)"
     assert time.by_stretch(means.head(2), lambda rows: f"{rows.height}") == "2 in training"
+
+
+KILLED = "tf-mlp1-sgd-32-grpc-normal-ring-n3-killed_worker1-checkpoint-r2"
+TRAINED = ["tf-mlp1-sgd-32-grpc-10ms-ring-n3-r1", "torchp2p-mlp1-sgd-128-gloo-normal-clique-n4-r1"]
+
+
+@pytest.mark.parametrize("others", [[], TRAINED])
+@pytest.mark.long
+def test_the_pause_behind_a_kill_is_in_no_mean_and_its_run_is_not_the_first_picture(others: list[str]) -> None:
+    """Nothing is sent for 5 of the 8 seconds of the killed run's training; its mean was the median of the three."""
+    with ddnn_traces.open(DATASET, [KILLED, *others]) as dataset, Results(dataset) as results:
+        means = dict(dataset.query("total_throughput").select("run_id", "gbit_per_s").iter_rows())
+        [first] = summary.chapter.sections(results, only=["throughput"])
+        of_all = [*time.chapter.sections(results, only=["total-throughput", "gradient-flow"])]
+    pause = "a process or host was killed; 5.9 s pass until the next step ends (query fault_recovery)."
+    for headline in (section.headline for section in (first, *of_all)):
+        assert headline.endswith(f"The mean leaves out 1 of 3 runs, in which {pause}" if others else f"pause: {pause}")
+    trained = " to ".join(number_text.rate(means[run]) for run in others)
+    assert sorted(means.values())[len(others) // 2] == means[KILLED]
+    assert (f"transmit {trained} in training on average" in first.headline) == bool(others)
+    assert ("on average" in first.headline) == bool(others) == ("on average" in of_all[0].headline)
+    [figure] = first.figures
+    assert figure.lead == (others or [KILLED])[0]
 
 
 @pytest.mark.parametrize("workers", [(4, 4), (4, 6)])

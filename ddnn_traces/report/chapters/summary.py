@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import polars as pl
 
 from ddnn_traces.report.chapters import drivers
-from ddnn_traces.report.chapters.time import by_inferred_steps, by_stretch
+from ddnn_traces.report.chapters.time import by_inferred_steps, by_stretch, without_kills
 from ddnn_traces.report.charts import regression, wire
 from ddnn_traces.report.number_text import number_of, percent, rate, size, typical
 from ddnn_traces.report.section import NO_FLOWS, Chapter, Results, Section, Source
@@ -87,20 +87,23 @@ def throughput(section: Section, _: pl.DataFrame) -> None:
     peak = runs.sort("gbit_per_s", "run_id", descending=[True, False]).row(0, named=True)
     where = "" if runs.height == 1 else f", in {peak['run_id']}"
     means = section.rows(Source("total_throughput")).drop_nulls("gbit_per_s")
-    timed = by_inferred_steps(section, means)
-    mean = f"{by_stretch(timed, _typical_rate)} on average, and " if means.height else ""
+    trained, killed = without_kills(section, means)
+    timed = by_inferred_steps(section, trained)
+    mean = f"{by_stretch(timed, _typical_rate)} on average, and " if trained.height else ""
     section.headline = (
         f"All hosts of {'the' if runs.height == 1 else 'a'} run together transmit {mean}at most "
-        f"{rate(peak['gbit_per_s'])} over {peak['window_s'] * 1e3:g} ms{where}{_sent_again(frame)}."
+        f"{rate(peak['gbit_per_s'])} over {peak['window_s'] * 1e3:g} ms{where}{_sent_again(frame)}.{killed}"
     )
     caption = (
         "All pairs of hosts, stacked, in windows of 1, 2 or 5 times a power of ten; at first the training. Red: "
         "windows in which payload was sent again. Drag over the grey strip to enlarge a range, double-click it for the "
         f"whole run; click a pair in the legend to see it alone. Of a run the {pairs} pairs that send most are drawn "
         "apart. The run with the median throughput comes first, of the runs that have a log and three hosts or more "
-        "where some do."
+        f"where some do{', and no kill' if killed and trained.height else ''}."
+        + (" A gap in a run with a kill is the pause until its training goes on." if killed else "")
     )
-    section.figure(wire.run_throughput, frame, caption, source, lead=_representative(section, means))
+    lead = _representative(section, means if trained.is_empty() else trained)
+    section.figure(wire.run_throughput, frame, caption, source, lead=lead)
 
 
 def _typical_rate(means: pl.DataFrame) -> str:
@@ -126,7 +129,9 @@ def _sent_again(frame: pl.DataFrame) -> str:
         return ""
     if some.is_empty():
         return "; nothing is sent again, as far as sequence numbers show"
-    share = number_of(some["share"].max())
+    share = percent(number_of(some["share"].max()))
     if frame["run_id"].n_unique() == 1:
-        return f"; {percent(share)} of its bytes are sent again"
-    return f"; {counted(some.height, 'run')} send payload again, at most {percent(share)} of the bytes"
+        return f"; {share} of its bytes are sent again"
+    if some.height == 1:
+        return f"; 1 run sends payload again, {share} of its bytes"
+    return f"; {counted(some.height, 'run')} send payload again, at most {share} of the bytes"

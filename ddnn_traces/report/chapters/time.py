@@ -7,9 +7,20 @@ from collections.abc import Callable
 import polars as pl
 
 from ddnn_traces.report.charts import farhat, zerwas
-from ddnn_traces.report.number_text import count, milliseconds, number_of, pair, percent, rate, span, text, times
+from ddnn_traces.report.number_text import (
+    count,
+    milliseconds,
+    number_of,
+    pair,
+    percent,
+    rate,
+    span,
+    text,
+    times,
+    typical,
+)
 from ddnn_traces.report.section import NO_FLOWS, Chapter, Column, Section, Source, numbers, texts
-from ddnn_traces.text import counted
+from ddnn_traces.text import counted, digits
 
 # of a run
 TIMELINE_FLOWS, FEWEST_FLOWS = 30, 6
@@ -97,12 +108,14 @@ def total_throughput(section: Section, frame: pl.DataFrame) -> None:
     timed = by_inferred_steps(section, frame)
     known = section.need(timed.drop_nulls("gbit_per_s"), NO_FLOWS)
     drawn = _of_stretches(known)
-    mean = by_stretch(drawn, _span)
-    section.headline = f"Over all links together a run transmits on average {mean}{_certainty(known)}."
+    trained, killed = without_kills(section, drawn)
+    mean = f" on average {by_stretch(trained, _span)}" if trained.height else ""
+    said = f"Over all links together a run transmits{mean}{_certainty(trained)}." if mean else ""
+    section.headline = f"{said}{killed}".strip()
     caption = (
         f"Mean of the throughput of each run {_stretches(drawn)}. A bar is the 95% "
         "interval within the run, where the mean of a longer run would be, of samples of a step or more; "
-        f"{_FEW_SAMPLES}."
+        f"{_FEW_SAMPLES}.{_WITH_PAUSE if killed else ''}"
     )
     sources = [section.source, *([_INFERRED] if "inferred" in set(drawn["stretch"]) else [])]
     parts = [section.part(drawn, frame)]
@@ -151,6 +164,29 @@ def by_inferred_steps(section: Section, means: pl.DataFrame) -> pl.DataFrame:
     return means.join(steps, on="run_id", how="left", maintain_order="left").with_columns(
         inferred=pl.when(is_capture).then("inferred")
     )
+
+
+def without_kills(section: Section, means: pl.DataFrame) -> tuple[pl.DataFrame, str]:
+    """The runs in which nothing was killed on purpose, and a sentence on the others: hardly anything is sent until
+    their training goes on, which is no throughput of training. Empty where there are none."""
+    killed = section.rows(Source("fault_recovery")).join(means, on="run_id", how="semi")
+    if killed.is_empty():
+        return means, ""
+    rest = means.join(killed, on="run_id", how="anti", maintain_order="left")
+    passes = f"; {typical(killed, 'recovery_s', _seconds)} pass until the next step ends"
+    why = f"a process or host was killed{passes if killed['recovery_s'].count() else ''} (query fault_recovery)"
+    if rest.is_empty():
+        where = "" if means.height == 1 else f" in {'both' if means.height == 2 else f'all {means.height:,}'} runs"
+        return rest, f" There is no mean of a training without a pause:{where} {why}."
+    number = f"{killed.height:,} of {counted(means.height, 'run')}"
+    return rest, f" The mean leaves out {number}, in {'which' if killed.height == 1 else 'each of which'} {why}."
+
+
+_WITH_PAUSE = " That of a run with a kill has its pause."
+
+
+def _seconds(value: float) -> str:
+    return f"{digits(value)} s"
 
 
 def _of_stretches(means: pl.DataFrame) -> pl.DataFrame:
@@ -237,13 +273,14 @@ def _interval_columns() -> list[Column]:
 )
 def gradient_flow(section: Section, frame: pl.DataFrame) -> None:
     known = section.need(frame.drop_nulls("gbit_per_s"), NO_FLOWS)
+    trained, killed = without_kills(section, known)
+    mean = f"averages {by_stretch(trained, _span)}, and in" if trained.height else "has in"
     section.headline = (
-        f"The flow with the most payload averages {by_stretch(known, _span)}, and in its busiest window "
-        f"{span(known['peak_gbit_per_s'], rate)}."
+        f"The flow with the most payload {mean} its busiest window {span(known['peak_gbit_per_s'], rate)}.{killed}"
     )
     caption = (
         f"Mean with its 95% interval within the run ({_FEW_SAMPLES}), and the busiest window of "
-        f"{number_of(known['peak_sample_ms'].max()):g} ms."
+        f"{number_of(known['peak_sample_ms'].max()):g} ms.{_WITH_PAUSE if killed else ''}"
     )
     parts = [section.part(known, frame)]
     section.figure(zerwas.gradient_flow_intervals, known, caption, has_rows=True, parts=parts)
