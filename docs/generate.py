@@ -54,9 +54,36 @@ They read the tables that `ddnn-traces ns3 sweep --out OUT` writes, and each oth
 """
 
 
+#: Words for times in the names of columns, of tables and queries, and what they are of. Tests hold names to them.
+TIMES = {
+    "ts_ns": "a packet",
+    "first_seen_ns, last_seen_ns": "the first and last packet of a flow",
+    "first_ns, last_ns": "the first and last packet of anything else: a capture, a message, a part of a collective; in "
+    "run_spans and throughput_samples bounds of base windows",
+    "start_ns, end_ns": "both ends of an interval, logged or inferred: a step, an event, a collective, a pause",
+    "window_start_ns, window_ns": "start and length of a base window, or of one that a parameter chooses",
+    "begin_ns": "as start_ns, in queries alone: where the training begins in a run (run_spans, inferred_throughput), "
+    "where communication begins in a step (stragglers, collective_completion), or the payload of a pair "
+    "(parameter_server_pairs)",
+    "entry_ns, free_ns, ready_ns, until_ns": "a host in a collective or step, as each query says",
+}
+TABLES_INTRODUCTION = """\
+`ddnn-traces describe DATASET` prints these tables with the number of rows. Times are ns since the epoch, UTC. The
+word before `_ns` says what a time is of; with a word before it, as in `step_start_ns`, of what else:
+
+| column | is of |
+|---|---|
+{}
+
+Any other `_ns` is a length of time. A query that joins flows with steps compares `first_seen_ns` with `start_ns`.
+
+"""
+
+
 def tables() -> str:
     """The data dictionary."""
-    return NOTE.format(source="schemas/") + "# Tables\n\n" + schema.markdown()
+    words = "\n".join(f"| {names} | {meaning} |" for names, meaning in TIMES.items())
+    return NOTE.format(source="schemas/") + f"# Tables\n\n{TABLES_INTRODUCTION.format(words)}" + schema.markdown()
 
 
 def query_list() -> str:

@@ -20,7 +20,7 @@ import pytest
 import scipy.stats
 from datasets import write_dataset
 from polars.testing import assert_frame_equal
-from tools import mostly_long, mostly_nightly
+from tools import mostly_long, mostly_nightly, script
 
 from ddnn_traces.errors import QueryError
 from ddnn_traces.query import catalogue, checks
@@ -287,6 +287,20 @@ def test_units_of_result_columns(subtests: pytest.Subtests) -> None:
                 assert column.unit in units, f"{column.name} is in {column.unit}"
                 if column.name in tables:
                     assert column.unit == tables[column.name], f"{column.name} has another unit in schemas/"
+
+
+#: Queries that had the word begin for what others call start, before there was a rule.
+BEGINS = {"run_spans", "inferred_throughput", "parameter_server_pairs", "collective_completion", "stragglers"}
+
+
+def test_names_of_times_have_the_words_of_the_docs() -> None:
+    """docs/tables.md lists them: start_ns in one query was begin_ns in another."""
+    words = {name for names in script("docs/generate.py").TIMES for name in names.split(", ")}
+    every = [*schema.tables(), *catalogue.catalogue().values(), *CHECKS]
+    times = {(one.name, column.name) for one in every for column in one.columns if "since the epoch" in column.unit}
+    odd = {(where, name) for where, name in times if not any(f"_{name}".endswith(f"_{word}") for word in words)}
+    assert odd == set()
+    assert {where for where, name in times if name == "begin_ns"} == BEGINS | {"negative_durations"}
 
 
 @pytest.mark.parametrize("name", STABLE)
