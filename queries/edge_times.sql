@@ -18,9 +18,10 @@
 -- column: retransmitted_bytes bytes; payload that was sent again, RoCE: psn_repeated_bytes; null where windows do not tell
 -- column: stalled_ms ms; pauses of a flow that end with a retransmission, of the flow that pauses longest
 -- A stretch has 128 KiB, on a ring no more than half of the bytes of a round. The first step is left out of what is usual: in it
--- connections are new. The longest pause between two messages of a stretch is no time of the link where its sender had nothing on the way: in TCP,
--- its receiver has answered, then sends nothing for half of the pause or more, has never closed its window, and nothing is sent again at the
--- end. That of a queue or shaper comes back in most stretches: so the pause must take ten times as long as the link's median stretch.
+-- connections are new. The longest pause between two messages of a stretch is no time of the link where its sender had nothing on the way (it
+-- waits for a CPU, or TCP paces it behind an idle time): in TCP, its receiver has answered, then sends nothing for half of the pause or more, and
+-- nothing is sent again at the end. As many of the longest such pauses of a flow count as its receiver closed its window. That of a queue or shaper
+-- comes back in most stretches: so the pause must take ten times as long as the link's median stretch.
 WITH thresholds AS (
     SELECT 64 AS most_control_bytes, 131072 AS most_stretch_bytes, 16384 AS least_bytes, 0.2 AS as_much, 3 AS least_links,
            10 AS times_longer  -- a pause, than what is usual for the stretch
@@ -71,13 +72,15 @@ WITH thresholds AS (
 ), idle AS (  -- nothing is on the way in these pauses
     SELECT l.*
     FROM long AS l
-    JOIN flows AS r ON r.run_id = l.run_id AND r.flow_id = l.reverse_flow_id AND coalesce(r.zero_window_packets, 0) = 0
+    JOIN flows AS r ON r.run_id = l.run_id AND r.flow_id = l.reverse_flow_id
     ASOF JOIN (SELECT w.* FROM flow_windows AS w SEMI JOIN long AS s ON w.run_id = s.run_id AND w.flow_id = s.reverse_flow_id) AS a
       ON a.run_id = l.run_id AND a.flow_id = l.reverse_flow_id AND l.resumed_ns >= a.window_start_ns + a.window_ns
     WHERE a.window_start_ns + a.window_ns BETWEEN l.resumed_ns - l.pause_ns AND l.resumed_ns - l.pause_ns // 2
       AND NOT EXISTS (FROM paused AS w
                       WHERE w.run_id = l.run_id AND w.flow_id = l.flow_id AND w.retransmitted_bytes > 0
                         AND l.resumed_ns BETWEEN w.window_start_ns AND w.window_start_ns + w.window_ns + l.pause_ns)
+    -- the receiver may have closed its window in so many
+    QUALIFY row_number() OVER (PARTITION BY l.run_id, l.flow_id ORDER BY l.pause_ns DESC, l.resumed_ns) > coalesce(r.zero_window_packets, 0)
 ), stretches AS (
     SELECT t.* REPLACE (CASE WHEN i.flow_id IS NULL THEN t.rate
                              WHEN t.moved_bytes - t.longest.before_bytes >= least_bytes

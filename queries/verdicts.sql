@@ -1,7 +1,7 @@
 -- question: Which host or link makes each training job slow, and what does it cost?
 -- subject: delays
 -- row: a run, a job and a finding, the costliest first, behind it those that chance may explain; a job that nothing delays has none
--- inputs: hosts, job_periods, collective_transfers, collective_entries, edge_times, edge_causes, edge_marks, stragglers, worker_hosts
+-- inputs: hosts, job_periods, communicators, collective_transfers, collective_entries, edge_times, edge_causes, edge_marks, stragglers, worker_hosts
 -- optional: stragglers
 -- answer: rank, sentence
 -- column: run_id from job_periods
@@ -27,6 +27,8 @@
 -- by 5%, and how much that is. Where the programs' events (stragglers) say that waiting for another host of the job costs more than half
 -- of the cost, the host is not called slow. Hosts of unlike roles are compared with their own median over the steps, but no more than the
 -- step is longer than the median step: only what changes in the run is seen. Of two hosts none is called slow.
+-- An inner stage of a pipeline of four and more is slow, too, where its own times of a step are 1.5 times those of the stage that needs next longest: a
+-- pipeline is as fast as its slowest stage, so the difference is the cost. First and last stages do something else, and are named for no such.
 -- A link's cost is stalled_ms of edge_times (loss), or excess_ms there and late_ms of edge_causes. What is not seen: a cause that all hosts share, and one that
 -- is there in all steps of hosts of unlike roles. Links from one host, or to it, are one finding where all of them carry at most 60% of what similar links do
 -- and together explain the time: they share its cable. Where they send at once, the time counts once.
@@ -40,6 +42,7 @@ WITH thresholds AS (
            0.67 AS most_again,                        -- of the payload: sent again; more are copies (the check captured_copies)
            0.5 AS least_cause,                        -- of the cost: where the window is small, where the way is longer
            1.05 AS least_beyond,                      -- own time beyond the others' over the cost, which is a lower bound then
+           1.5 AS times_as_long,                      -- as the next, a slow stage of a pipeline
            0.5 AS least_logged                        -- of the cost: that of waiting for another host by the log, which contradicts
 ), ends AS (
     SELECT run_id, job, step, max(last_ns) AS end_ns
@@ -70,6 +73,30 @@ WITH thresholds AS (
     FROM siblings
     -- a host enters the channels of a communicator at once
     QUALIFY row_number() OVER (PARTITION BY run_id, job, step, host_ip, entry_ns ORDER BY cost_ms DESC, "position") = 1
+), stages AS (  -- of jobs that are a pipeline and nothing else
+    SELECT run_id, job, host_ip, count(*) AS neighbours
+    FROM (SELECT *, unnest(string_split(hosts, ',')) AS host_ip, bool_and(role = 'pipeline') OVER (PARTITION BY run_id, job) AS is_pipeline FROM communicators)
+    WHERE is_pipeline
+    GROUP BY run_id, job, host_ip
+), computed AS (  -- what each stage needs for a step
+    SELECT run_id, job, step, host_ip, neighbours, sum(own_ms) AS own_ms
+    FROM collective_entries
+    JOIN stages USING (run_id, job, host_ip)
+    WHERE step > 0 AND own_ms IS NOT NULL AND NOT is_waiting
+    GROUP BY ALL
+), bottlenecks AS (
+    SELECT run_id, job, step, host_ip, CASE WHEN own_ms >= times_as_long * next_ms THEN own_ms - next_ms ELSE 0 END AS cost_ms
+    FROM (SELECT *, count(*) FILTER (neighbours = 2) OVER of_step AS equals, max(own_ms) OVER others AS next_ms
+          FROM computed
+          WINDOW of_step AS (PARTITION BY run_id, job, step),
+                 others AS (of_step ORDER BY host_ip ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW))
+    CROSS JOIN thresholds
+    WHERE neighbours = 2 AND equals > 1
+), late_hosts AS (
+    SELECT run_id, job, step, host_ip, greatest(late_ms, coalesce(b.cost_ms, 0)) AS cost_ms,
+           CASE WHEN late_ms >= coalesce(b.cost_ms, 0) THEN late_beyond_ms END AS beyond_ms
+    FROM (SELECT run_id, job, step, host_ip, sum(cost_ms) AS late_ms, sum(beyond_ms) AS late_beyond_ms FROM host_costs GROUP BY ALL)
+    LEFT JOIN bottlenecks AS b USING (run_id, job, step, host_ip)
 ), speeds AS (
     SELECT run_id, job, src_ip, dst_ip, sum(payload_bytes) AS payload_bytes, sum(payload_bytes) / sum(sending_ms) * 8 / 1e6 AS gbit_per_s,
            any_value(usual_gbit_per_s) AS usual_gbit_per_s, bool_or(is_shared) AS is_shared, coalesce(sum(retransmitted_bytes), 0) AS retransmitted_bytes
@@ -101,9 +128,12 @@ WITH thresholds AS (
           FROM (SELECT *, unnest(['from', 'to']) AS way, CASE way WHEN 'from' THEN src_ip ELSE dst_ip END AS host_ip FROM collective_transfers))
     GROUP BY ALL
 ), costs AS (
-    SELECT run_id, job, step, kind, host_ip, peer_ip, 1 AS level, sum(cost_ms) AS cost_ms, sum(beyond_ms) AS beyond_ms,
+    SELECT run_id, job, step, 'slow_host' AS kind, host_ip, NULL AS peer_ip, 1 AS level, cost_ms, beyond_ms,
            'both' AS way  -- of a host's links: from it, to it, or both
-    FROM (FROM host_costs UNION ALL FROM link_costs)
+    FROM late_hosts
+    UNION ALL
+    SELECT run_id, job, step, kind, host_ip, peer_ip, 1, sum(cost_ms), NULL, 'both'
+    FROM link_costs
     GROUP BY ALL
     UNION ALL  -- all links of a host, which send at the same time; not of one that has all links of the job
     SELECT run_id, job, step, kind, host_ip, NULL, 2, sum(cost_ms), NULL, 'both'

@@ -80,6 +80,37 @@ def tree(run_id: str, computing_ms: list[float]) -> dict[str, pl.DataFrame]:
         free = summed[:]
         for child in (1, 2, 3):
             free[child] = send(ups[child], child, free[ups[child]] + 0.1, 1_000_000)
+    return base | of_messages(run_id, links, messages)
+
+
+def pipeline(run_id: str, computing_ms: list[float], micro_batches: int = 4) -> dict[str, pl.DataFrame]:
+    """Micro-batches through WORKERS stages and back, computing_ms of each stage for each, twice as long back.
+
+    A step begins with 30 ms of all hosts. A message takes 1 ms; both stages say that they are ready for it.
+    """
+    noise = random.Random(run_id)
+    links = [(a, b) for a in range(WORKERS) for b in (a + 1, a - 1) if 0 <= b < WORKERS]
+    free, messages = [0.0] * WORKERS, []
+    for _ in range(STEPS):
+        free = [end + 30 for end in free]
+        for stages, times in ((range(WORKERS), 1), (range(WORKERS)[::-1], 2)):
+            for _ in range(micro_batches):
+                arrived = 0.0
+                for stage, to in zip(stages, [*stages[1:], None], strict=True):
+                    free[stage] = max(free[stage], arrived) + times * computing_ms[stage] + noise.uniform(0, 0.5)
+                    if to is not None:
+                        messages.append((links.index((stage, to)), free[stage], 48))
+                        messages.append((links.index((to, stage)), free[to], 48))
+                        start = max(free[stage], free[to]) + 0.1
+                        messages.append((links.index((stage, to)), start, 125_000))
+                        arrived = free[stage] = start + 1
+    return ring(run_id, 1) | of_messages(run_id, links, messages)
+
+
+def of_messages(
+    run_id: str, links: list[tuple[int, int]], messages: list[tuple[int, float, int]]
+) -> dict[str, pl.DataFrame]:
+    """The tables of flows and messages. links: hosts that send and receive. messages: row of it, start, ms, bytes."""
     offsets, rows = [0] * len(links), []
     for number, (flow, start, size) in enumerate(sorted(messages, key=lambda one: one[1])):
         rows.append(
@@ -94,7 +125,7 @@ def tree(run_id: str, computing_ms: list[float]) -> dict[str, pl.DataFrame]:
         for number, (src, dst) in enumerate(links)
     ]  # fmt: skip
     made = {"flows": flows, "messages": rows}
-    return base | {
+    return {
         table: pl.DataFrame(of_table).with_columns(run_id=pl.lit(run_id)).cast(pl.String)
         for table, of_table in made.items()
     }
@@ -111,6 +142,17 @@ def test_an_inner_host_of_a_tree_is_slow_only_if_no_leaf_is_later(tmp_path: Path
     bound = re.search(r"at least (1[12].*) ms of .* it needs (.*) ms longer .* another host", found["sentence"][0])
     assert bound and float(bound[1]) == pytest.approx(found["cost_ms"][0], abs=0.05)
     assert float(bound[2]) == pytest.approx(20, abs=0.5)
+
+
+def test_the_slow_stage_of_a_pipeline_is_named_if_the_others_wait_for_it(tmp_path: Path) -> None:
+    """Stages of unlike roles are compared by what each needs for a step; a half more than the next one is usual."""
+    runs = pipeline("equal", [5, 5, 5, 5]), pipeline("slow", [5, 5, 15, 5]), pipeline("uneven", [5, 5, 7, 5])
+    with dataset(tmp_path, *runs) as found_in:
+        assert found_in.query("communicators")["role"].unique().to_list() == ["pipeline"]
+        found = found_in.query("verdicts")
+        periods = dict(found_in.query("jobs").select("run_id", "period_ms").iter_rows())
+    assert found.select("run_id", "kind", "host_ip", "peer_ip").rows() == [("slow", "slow_host", HOSTS[2], None)]
+    assert found["cost_ms"][0] == pytest.approx(periods["slow"] - periods["equal"], rel=0.05)
 
 
 @pytest.mark.long
