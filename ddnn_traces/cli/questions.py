@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections import Counter
@@ -126,13 +127,20 @@ def query(
         pooling = [query.name for query in catalogue.catalogue().values() if _pools(query)]
         raise UsageError(f"--by {by}: query {name} does not pool runs; those that do: {', '.join(pooling)}")
     catalogue.find(name).values(given)  # refuses wrong ones before the dataset is opened
-    if infer_steps and name in _LOG_AGAINST_TRAFFIC:
-        raise UsageError(f"--infer-steps: query {name} compares steps of logs with those that the traffic shows")
+    if infer_steps:
+        _refuse_inferred(name)
     with open_dataset(dataset, runs, infer_steps=infer_steps) as opened:
         rows = opened.query_arrow(name, given)
         notes = [*opened.missing(name), *opened.remarks(name, given)]
         output.emit(rows, catalogue.find(name).answer)
         say_notes(notes)
+
+
+def _refuse_inferred(text: str) -> None:
+    """Raise UsageError where a query's name, or SQL, has a query that would compare inferred steps with themselves."""
+    for name in _LOG_AGAINST_TRAFFIC:
+        if re.search(rf"\b{name}\b", text):
+            raise UsageError(f"--infer-steps: query {name} compares steps of logs with those that the traffic shows")
 
 
 def _pools(query: Query) -> bool:
@@ -180,20 +188,33 @@ def diagnose(dataset: str | Path, runs: tuple[str, ...], output: RowsOutput) -> 
 @click.argument("statement", required=False)
 @runs_option
 @click.option("--write", is_flag=True, help="Also run statements that write: COPY ... TO, ATTACH, CREATE, SET, ...")
+@infer_steps_option
 @prints_rows()
-def sql(dataset: str | Path, statement: str | None, runs: tuple[str, ...], write: bool, output: RowsOutput) -> None:
+def sql(
+    dataset: str | Path,
+    statement: str | None,
+    runs: tuple[str, ...],
+    write: bool,
+    infer_steps: bool,
+    output: RowsOutput,
+) -> None:
     """Run your own SQL (DuckDB) over the tables and queries as views. Without STATEMENT: read it from standard
     input, on a terminal as a shell.
 
     Only statements that read are run, unless --write is given.
     """
-    with open_dataset(dataset, runs, read_only=not write) as opened:
-        if statement is None and sys.stdin.isatty():
+    in_shell = statement is None and sys.stdin.isatty()
+    with open_dataset(dataset, runs, not write, infer_steps, tells_steps=not in_shell) as opened:
+        if in_shell:
             from ddnn_traces.cli.shell import run_shell
 
+            say_notes(opened.step_notes)
             run_shell(opened, output.limit)
             return
-        statements = opened.statements(sys.stdin.read() if statement is None else statement)
+        text = sys.stdin.read() if statement is None else statement
+        statements = opened.statements(text)
+        if infer_steps:
+            _refuse_inferred(text)
         if len(statements) != 1 and (output.format != "table" or output.out):
             raise UsageError(f"{len(statements)} statements make no single {output.format}; give one")
         opened.check_reads(statements)  # all of them, before the first one runs

@@ -116,6 +116,17 @@ def test_commands_take_inferred_steps(command: RunCommand, without_logs: Path) -
     assert b"duration of the training" in compared.stdout and b"of the capture" not in compared.stdout
 
 
+def test_sql_takes_inferred_steps(command: RunCommand, without_logs: Path) -> None:
+    counted = ("sql", without_logs, "SELECT count(*) AS steps FROM steps", "--run", RING, "--format", "csv")
+    assert command(*counted).stdout == b'"steps"\n0\n'
+    done = command(*counted, "--infer-steps")
+    assert int(done.stdout.split()[1]) > 0
+    assert done.stderr.startswith(b"note: no training log: steps are inferred from the traffic in")
+    refused = command("sql", without_logs, "FROM step_sources", "--run", RING, "--infer-steps")
+    assert refused.returncode == 2
+    assert b"step_sources compares steps of logs with those that the traffic shows" in refused.stderr
+
+
 @pytest.mark.long
 def test_plot_takes_inferred_steps(command: RunCommand, tmp_path: Path, without_logs: Path) -> None:
     figure = ("plot", without_logs, "iteration_duration_cdf", "--run", RING, "--out", "durations.json")
