@@ -152,7 +152,7 @@ LISTS = (
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("are_kept_before", [True, False])
+@pytest.mark.parametrize("are_kept_before", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_copies_of_kept_queries_are_those_made_anew(
     dataset: Path, tmp_path: Path, are_kept_before: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,7 +288,7 @@ def test_only_a_change_writes_it(dataset: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("is_writable", [True, False])
+@pytest.mark.parametrize("is_writable", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_cached_queries_are_those_made_anew(
     dataset: Path, tmp_path: Path, is_writable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
