@@ -246,7 +246,12 @@ def _print_chart(figure: Figure) -> None:
 
     console = terminal.stdout()
     columns = console.width if console.is_terminal else 80
-    console.print(text_chart.text(figure.file_spec, columns), no_wrap=True, crop=False)
+    spec = figure.file_spec
+    if values := text_chart.only_mark(spec):
+        console.print(values, soft_wrap=True)
+        say("one mark, so its values; --out FILE.svg draws the chart")
+    else:
+        console.print(text_chart.text(spec, columns), no_wrap=True, crop=False)
 
 
 def _write_chart(figure: Figure, out: Path) -> None:

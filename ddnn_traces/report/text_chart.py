@@ -13,7 +13,7 @@ import vl_convert
 from rich.cells import cell_len
 from rich.text import Text
 
-from ddnn_traces.text import printable
+from ddnn_traces.text import digits, printable
 
 _FONT = "Roboto Mono"  # of vl-convert: Vega leaves each text the place of its cells
 _WIDTH, _HEIGHT = 6.6, 12.0  # px of a cell: those of its letters of 11 px
@@ -37,6 +37,60 @@ def text(spec: dict[str, Any], columns: int) -> Text:
     for mark in marks:
         mark.draw(canvas)
     return canvas.text()
+
+
+def only_mark(spec: dict[str, Any]) -> Text | None:
+    """The values of a chart whose data are one row, a line each, where its picture would be one bar or point; or None.
+
+    They are those of the tooltip, behind those of the axes that the tooltip lacks.
+    """
+    rows = [row for name in dict.fromkeys(_values_of(spec, "data", "name")) for row in spec["datasets"].get(name, [])]
+    if len(rows) != 1:
+        return None
+    [row] = rows
+    shown: dict[str, tuple[str, str]] = {}
+    for channel in [*_axes(spec), *_values_of(spec, "encoding", "tooltip")]:
+        for field_ in channel if isinstance(channel, list) else [channel]:
+            name, value = field_.get("field"), row.get(field_.get("field"))
+            if value is not None and field_.get("title"):
+                title = field_["title"]
+                said = " ".join(title) if isinstance(title, list) else title
+                shown[name] = said, _formatted(value, field_.get("format", ""))
+    width = max((cell_len(title) for title, _ in shown.values()), default=0)
+    titles = [
+        line for title in _values_of(spec, "title", "text") for line in ([title] if isinstance(title, str) else title)
+    ]
+    lines = [*titles, *(f"  {title}{' ' * (width - cell_len(title))}  {value}" for title, value in shown.values())]
+    return Text("\n".join(map(printable, lines))) if shown else None
+
+
+def _values_of(part: Any, outer: str, inner: str) -> Iterator[Any]:
+    """What stands as `inner` in each `outer` of a chart, but for its data."""
+    if isinstance(part, list):
+        for one in part:
+            yield from _values_of(one, outer, inner)
+    elif isinstance(part, dict):
+        for key, value in part.items():
+            if key == outer and isinstance(value, dict) and inner in value:
+                yield value[inner]
+            elif key not in ("datasets", "values", "config"):
+                yield from _values_of(value, outer, inner)
+
+
+def _axes(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for axis in ("y", "x"):
+        yield from (channel for channel in _values_of(spec, "encoding", axis) if isinstance(channel, dict))
+
+
+def _formatted(value: Any, d3_format: str) -> str:
+    """A value as the chart's tooltip has it; numbers without a number of decimals have three digits."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    places = re.fullmatch(r"([+,]*)(\.\d+)(~?)([f%])", d3_format)
+    if not places:
+        return f"{value:,}" if isinstance(value, int) else digits(value)
+    text_ = format(value, f"{places[1]}{places[2]}{places[4]}")
+    return re.sub(r"\.?0+(?=%?$)", "", text_) if places[3] and "." in text_ else text_
 
 
 def _for_text(spec: dict[str, Any], columns: int) -> dict[str, Any]:

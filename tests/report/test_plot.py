@@ -135,6 +135,34 @@ def test_without_colours_bars_are_told_apart_by_the_legend() -> None:
     assert f"{gather}{gather}{scatter}{scatter}" in said
 
 
+def test_a_chart_of_one_mark_is_its_values() -> None:
+    """By its data, whatever it draws: a bar without another one to compare with says nothing."""
+    frame = pl.DataFrame({"name": ["a\x1b[31m"], "ms": [1234.5], "share": [0.125], "bytes": [940584], "none": [None]})
+    tooltip = [
+        alt.Tooltip("ms:Q", title="time (ms)", format=".3~f"), alt.Tooltip("share:Q", title="share", format=".0%"),
+        alt.Tooltip("bytes:Q", title="size (bytes)"), alt.Tooltip("none:N", title="none"),
+    ]  # fmt: skip
+    bar = alt.Chart(frame).mark_bar().encode(x=alt.X("ms:Q"), y=alt.Y("name:N", title="name"), tooltip=tooltip)
+    said = text_chart.only_mark(alt.vconcat(bar.properties(title=alt.Title("a run"))).to_dict())
+    assert said and said.plain.splitlines() == [
+        "a run",
+        "  name          a\\x1b[31m",
+        "  time (ms)     1234.5",
+        "  share         12%",
+        "  size (bytes)  940,584",
+    ]
+    assert text_chart.only_mark(bar.properties(data=pl.concat([frame, frame])).to_dict()) is None
+    assert text_chart.only_mark(bar.properties(data=frame.head(0)).to_dict()) is None
+
+
+def test_plot_of_one_collective_prints_it(command: RunCommand, sample_dataset: Dataset) -> None:
+    run = "torch-mlp1-sgd-32-gloo-0ms-ring"
+    done = command("plot", sample_dataset.path, "collectives", "--run", run)
+    lines = done.stdout.decode().splitlines()
+    assert lines[0] == run and "  algorithm          ring" in lines and max(map(len, lines)) <= 80
+    assert done.stderr.decode() == "one mark, so its values; --out FILE.svg draws the chart\n"
+
+
 def test_what_a_chart_cuts_off_is_not_drawn_beside_it() -> None:
     """As where a plot shows a part of its rows."""
     frame = pl.DataFrame({"at": [2.48, 3], "number": [1, 1]})
