@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from ddnn_traces.errors import REPORT, CaptureError, InternalError, LedgerError, MetadataError, StorageError, UsageError
 from ddnn_traces.ingestors import inputs, parsed_files, relations
@@ -396,28 +397,28 @@ class _Ingest:
         for warning in facts.warnings:
             of_description.remove(warning)
         of_packets = [*facts.warnings, *(self._warn_of_change(run_id, name) for name in changed)]
-        lost, filtered, large, copied, labels = _write_run(facts, self._writer, self._options)
-        for warning in labels:
+        found = _write_run(facts, self._writer, self._options)
+        for warning in found.label_warnings:
             self._messages.warn(warning)
         about += [
             f"{run_id}/{name}: a frame has {size:,} bytes or more by its record, more than networks send, and counts "
             "so; where the hosts do not use BIG TCP the record is damaged: remove it with 'editcap'"
-            for name, size in large.items()
+            for name, size in found.large_frames.items()
         ]
         about += [
             f"{run_id}/{name}: {share:.0%} of the payload of {counted(flows, 'TCP flow')} is there again, as where all "
             "interfaces of a host with a bridge are captured (-i any): volumes are too large, and these copies count "
             "as retransmitted. Capture one interface, or keep the bridge's of this file ('tcpdump -r FILE -w NEW "
             "ifindex N'), and ingest that"
-            for name, (flows, share) in copied.items()
+            for name, (flows, share) in found.copied_captures.items()
         ]
         for warning in about:
             self._messages.warn(warning)
         of_packets += about
-        if filtered:
+        if found.all_filtered:
+            kept = f"keeps none of its {counted(found.all_filtered, 'packet')}"
             of_packets.append(
-                f"{run_id}: --filter {self._options.filter!r} keeps none of its {counted(filtered, 'packet')}; correct "
-                "the expression, or ingest without it"
+                f"{run_id}: --filter {self._options.filter!r} {kept}; correct the expression, or ingest without it"
             )
             self._messages.warn(of_packets[-1])
         packets = PacketsRecord(
@@ -429,7 +430,8 @@ class _Ingest:
             partial=bool(changed) or any(file.status != "complete" for file in facts.files),
         )
         replaced = self._writer.is_there(run_id)
-        self._end_run(plan, packets, [*of_description, *labels, *_report_loss(run_id, *lost, self._messages)], changed)
+        of_description += [*found.label_warnings, *_report_loss(run_id, *found.percentages_lost, self._messages)]
+        self._end_run(plan, packets, of_description, changed)
         return replaced
 
     def _warn_of_change(self, run_id: str, name: str) -> str:
@@ -459,11 +461,18 @@ def _recorded(warnings: Iterable[str], run: RunInput) -> tuple[str, ...]:
     return tuple(inputs.without_folders(warning, run) for warning in warnings)
 
 
-def _write_run(
-    facts: RunFacts, writer: Writer, options: IngestOptions
-) -> tuple[tuple[float, float], int, dict[str, int], dict[str, tuple[int, float]], list[str]]:
-    """Write a run's tables; return percentages_lost(), all_filtered(), large_frames(), copied_captures() and
-    label_warnings()."""
+class _Found(NamedTuple):
+    """What is said of a run that was written, each as RunTables' method of that name gives it."""
+
+    percentages_lost: tuple[float, float]
+    all_filtered: int
+    large_frames: dict[str, int]
+    copied_captures: dict[str, tuple[int, float]]
+    label_warnings: list[str]
+
+
+def _write_run(facts: RunFacts, writer: Writer, options: IngestOptions) -> _Found:
+    """Write a run's tables."""
     named = {file.capture_id: hashes.named(file.digests) for file in facts.files}
     provenance = {
         "version": facts.version,
@@ -479,7 +488,7 @@ def _write_run(
         _check_ledger(facts, tables)
         for name in schema.TABLES:
             writer.write(name, facts.run_id, tables.batches(name), provenance)
-        return (
+        return _Found(
             tables.percentages_lost(),
             tables.all_filtered(),
             tables.large_frames(),

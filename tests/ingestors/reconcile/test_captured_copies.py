@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import packets as p
@@ -9,7 +10,8 @@ import pytest
 from small_runs import BEGIN_NS, SPACING_NS, A, B, read_folder
 from tools import Notes
 
-from ddnn_traces.query import checks
+from ddnn_traces.ingestors.reconcile.run_tables import LEAST_COPIED_BYTES, LEAST_COPIED_SHARE
+from ddnn_traces.query import catalogue, checks
 
 
 def connection(copies: int, again: int = 0) -> list[p.Record]:
@@ -42,3 +44,10 @@ def test_copies_of_packets_are_said(copies: int, again: int, share: int | None, 
         f"run/any.pcap: {share}% of the payload of 1 TCP flow is there again"
     ]
     assert [(row["run_id"], row["flows"], round(100 * row["repeated_share"])) for row in found] == [("run", 1, share)]
+
+
+def test_the_check_and_the_warning_have_the_same_limits() -> None:
+    """The check is plain SQL over flows, the warning is of files: the two numbers stand in both."""
+    sql = catalogue.read(checks.folder() / "captured_copies.sql").sql
+    limits = re.findall(r"payload_bytes >= ([\d_]+) AND retransmitted_bytes >= ([\d.]+) \* payload_bytes", sql)
+    assert [(int(least), float(share)) for least, share in limits] == [(LEAST_COPIED_BYTES, LEAST_COPIED_SHARE)]
