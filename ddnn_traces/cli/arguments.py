@@ -249,7 +249,9 @@ def prints_rows(out: bool = True, default: str = "a table") -> Callable[[Callabl
             *args: Any, output_format: str | None, limit: int | None, wide: bool, ns: bool, **options: Any
         ) -> None:
             path = options.pop("out") if out else None
-            command(*args, output=RowsOutput(output_format, path, limit, wide, ns), **options)
+            output = RowsOutput(output_format, path, limit, wide, ns)
+            output.format  # noqa: B018 - a wrong suffix is refused before minutes of work
+            command(*args, output=output, **options)
 
         formats = f"Default: by the suffix of --out; without it {default}." if out else f"Default: {default}."
         for option in (

@@ -70,6 +70,8 @@ def test_version(command: RunCommand) -> None:
         ("ingest good.pcap --out new --layout {run}/x", "--layout {run}/x fits no capture, such as "),
         ("ingest nowhere --template", "nowhere: no such file or folder; check the path"),
         ("runs nowhere", "nowhere: no such dataset; check the path, or make one with 'ddnn-traces ingest'"),
+        ("diagnose nowhere --out x.xlsx", "x.xlsx: no format .xlsx: name it .csv, "),
+        ("query nowhere topology --out x.xlsx", "x.xlsx: no format .xlsx: name it .csv, "),
         ("runs s3://", "s3://: names no bucket; write s3://BUCKET/FOLDER"),
         ("runs full", "full: not a ddnn_traces dataset (no readable dataset.json); make one with 'ddnn-traces ingest'"),
         ("check good.pcap", "good.pcap: no such dataset"),
