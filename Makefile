@@ -11,6 +11,9 @@ INSTALL_VENV = test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y 
 # Where it is set, each process compiles all modules anew: tests are then collected in 20 s of CPU time, not in 7.
 unexport PYTHONDONTWRITEBYTECODE
 
+# The modules that are imported are compiled then; to compile all that are installed takes pip as long as all else.
+export PIP_NO_COMPILE := 1
+
 .PHONY: demo test test-all test-extras test-nightly extras-release extras-page extras-ns3 extras-cluster extras-site extras-testbed extras-benchmarks extras-simulators test-tensorflow lint format fuzz bench bench-queries bench-publish docs docs-examples docs-pictures site our-dataset notebooks licences sbom lock clean
 
 demo: $(VENV)/.core

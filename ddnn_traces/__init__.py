@@ -83,10 +83,19 @@ def _with_parameters(text: str) -> str:
 
 
 def _python(function: _Function) -> _Function:
-    """The function, whose errors name its parameters (clock_offset) and not the command's options (--clock-offset)."""
+    """The function, whose errors name its parameters (clock_offset) and not the command's options (--clock-offset).
+
+    A path in the place of an open dataset raises UsageError.
+    """
+    takes_open = function.__annotations__.get("dataset") == "Dataset"
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        given = kwargs.get("dataset", args[0] if args else None)
+        if takes_open and isinstance(given, str | Path):
+            raise errors.UsageError(
+                f"dataset: {function.__name__}() takes an open one: ddnn_traces.open({str(given)!r})"
+            )
         try:
             return function(*args, **kwargs)
         except errors.DdnnTracesError as error:

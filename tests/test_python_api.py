@@ -136,6 +136,15 @@ def test_errors_name_parameters_of_python(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("name", ["diagnose", "regress", "predict", "write_report"])
+def test_a_path_in_the_place_of_an_open_dataset_is_an_error(name: str, tmp_path: Path) -> None:
+    message = rf"dataset: {name}\(\) takes an open one: ddnn_traces.open\('traces'\)"
+    with pytest.raises(DdnnTracesError, match=message):
+        getattr(ddnn_traces, name)("traces", tmp_path / "out")
+    with pytest.raises(DdnnTracesError, match=message):
+        getattr(ddnn_traces, name)(dataset=Path("traces"))
+
+
 def test_tables_of_one_file(tmp_path: Path, sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a dataset has them; in chunks they are the same rows. No query is made for them, which would take seconds."""
     monkeypatch.delattr(views, "_query")
