@@ -66,6 +66,26 @@ def test_a_flagged_run_has_that_status(flagged: Path, tmp_path: Path) -> None:
     assert all(re.search(r"returns \d+ rows, release.json flags the run for \d+", line) for line in lines.values())
 
 
+def test_a_run_that_is_flagged_for_its_clocks_is_one_where_these_are_withheld(small: Path, tmp_path: Path) -> None:
+    dataset = Path(shutil.copytree(small, tmp_path / "dataset"))
+    rewritten("captures", with_values("clock_offset_ns", lambda _: 5_000_000_000))(dataset)
+    record_checksums(dataset)
+    made = ddnn_traces.publish(dataset, tmp_path / "traces", allow_flagged=[RUN], **ABOUT)
+    rows = found(tmp_path / "traces", tmp_path / "scratch", "data")
+    (clocks,) = [row for row in rows if row.subject == f"host_clock: {RUN}"]
+    number = made.release.flagged[RUN]["host_clock"]
+    assert clocks.status == FLAGGED and number > 0
+    assert clocks.detail.startswith(
+        f"returns 0 rows, release.json flags the run for {number}, found with clock_offset_ns"
+    )
+    assert FAILED not in {row.status for row in rows}
+    # what is not withheld must still be found
+    declared(lambda d: d["flagged"][RUN].update(ledger=1))(tmp_path / "traces")
+    sealed(tmp_path / "traces")
+    (failed,) = failures(tmp_path / "traces", tmp_path / "scratch", "data")
+    assert failed.subject == f"ledger: {RUN}"
+
+
 def test_a_flagged_run_must_fail_as_often_as_declared_and_be_in_the_datasheet(flagged: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(flagged, tmp_path / "traces"))
     declared(lambda d: d["flagged"][RUN].update(ledger=1))(folder)

@@ -396,7 +396,7 @@ def check_data(examined: Examined) -> Iterator[Finding]:
             yield not_checked(name, f"the release does not have {', '.join(sorted(lacking))}")
         else:
             allowed = {run: counts[name] for run, counts in release.flagged.items() if name in counts}
-            yield from _of_check(name, rows, inputs - tables, allowed)
+            yield from _of_check(name, rows, inputs - tables, _withheld(name, release), allowed)
     for name in sorted({name for counts in release.flagged.values() for name in counts} - found.keys()):
         yield not_checked(shown(name), f"{layout.RELEASE} names a check that this program does not have")
 
@@ -406,7 +406,16 @@ def _spill(examined: Examined) -> Path:
     return examined.scratch / f"duckdb-{secrets.token_hex(4)}"
 
 
-def _of_check(name: str, rows: pa.Table, absent: set[str], allowed: dict[str, int]) -> Iterator[Finding]:
+def _withheld(name: str, release: facts.Release) -> set[str]:
+    """Columns that a check names and that are null in the release: it finds fewer rows there than the publisher's."""
+    text = (checks.folder() / f"{name}.sql").read_text(encoding="utf-8")
+    columns = {column for kind in release.anonymisation.withheld for _, column in schema.identifying(kind)}
+    return columns & set(re.findall(r"\w+", text))
+
+
+def _of_check(
+    name: str, rows: pa.Table, absent: set[str], withheld: set[str], allowed: dict[str, int]
+) -> Iterator[Finding]:
     """A line for each run that fails or is flagged, and for rows about tables that are not in the release."""
     about_absent = [any(_mentions(value, absent) for value in row.values()) for row in rows.to_pylist()]
     if any(about_absent):
@@ -419,17 +428,18 @@ def _of_check(name: str, rows: pa.Table, absent: set[str], allowed: dict[str, in
         if not excused
     )  # fmt: skip
     for run in sorted(runs.keys() | allowed.keys()):
-        yield _of_run(name, run, runs[run], allowed.get(run, 0), partly=bool(absent))
+        yield _of_run(name, run, runs[run], allowed.get(run, 0), bool(absent), withheld)
     if not runs and not allowed and not any(about_absent):
         yield passed(name, "returns no row")
 
 
-def _of_run(name: str, run: str, rows: int, allowed: int, partly: bool) -> Finding:
-    """partly: rows may have been about a table that is not in the release."""
+def _of_run(name: str, run: str, rows: int, allowed: int, partly: bool, withheld: set[str]) -> Finding:
+    """partly: rows may have been about a table that is not in the release. withheld: columns that the check lacks."""
     subject = f"{name}: {shown(run)}"
-    if rows == allowed or (partly and rows < allowed):
+    if rows == allowed or ((partly or withheld) and rows < allowed):
         detail = f"returns {counted(rows, 'row')}, {layout.RELEASE} flags the run for {allowed:,}"
-        return Finding(subject, FLAGGED, detail)
+        why = f", found with {', '.join(sorted(withheld))}, which is withheld" if withheld and rows < allowed else ""
+        return Finding(subject, FLAGGED, f"{detail}{why}")
     expected = f"{layout.RELEASE} states {allowed:,}" if allowed else f"{layout.RELEASE} does not flag the run"
     detail = f"returns {counted(rows, 'row')}, and {expected}; 'ddnn-traces check' shows them; ask the publisher"
     return failed(subject, detail)
