@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import duckdb
 import polars as pl
 import pytest
 from datasets import write_dataset
@@ -13,6 +14,7 @@ from slow_rings import STEPS, always, dataset, ring
 from tools import RunCommand
 
 import ddnn_traces
+from ddnn_traces.query import catalogue
 from ddnn_traces.report.chapters import steps, trust
 from ddnn_traces.report.section import Results
 
@@ -199,3 +201,26 @@ def test_diagnose_and_the_report_name_runs_that_hold_several_trainings(command: 
     ]
     assert [(row["job"], row["kind"]) for row in rows[:2]] == [(None, "several_jobs"), (0, "job_filter")]
     assert rows[1]["sentence"] == "--filter 'host 10.0.0.1 or 10.0.0.2 or 10.0.0.3'"
+
+
+@pytest.mark.parametrize(
+    ("pauses", "logged", "agreed"),
+    [(40, None, 1), (33, None, 1), (27, None, 1), (26, None, 26 / 40), (42, None, 1), (45, None, 40 / 45),
+     (20, None, 0.5), (33, 40, 1), (40, 33, 33 / 40), (0, None, 1)],
+)  # fmt: skip
+def test_pauses_that_miss_some_steps_put_none_in_doubt(pauses: int, logged: int | None, agreed: float) -> None:
+    """Of 40 steps of a job: a wrong unit of bytes is half a step or two, so pauses that show 33 have missed some."""
+    with duckdb.connect() as connection:
+        connection.execute(
+            "CREATE TABLE job_periods AS "
+            "SELECT 'r' AS run_id, 0 AS job, 40 AS steps, 1.0 AS steady_share, 1.0 AS seen_share"
+        )
+        connection.execute(
+            "CREATE TABLE logged_steps AS SELECT 'r' AS run_id, $1 AS steps WHERE $1 IS NOT NULL", [logged]
+        )
+        connection.execute(
+            "CREATE MACRO inferred_steps() AS TABLE SELECT 'r' AS run_id, s > 0 AS structured, step FROM "
+            f"(SELECT {pauses} AS s, unnest(range(greatest(s, 1))) AS step)"
+        )
+        (row,) = connection.sql(catalogue.find("jobs").sql).pl().rows(named=True)
+    assert row["agreed_share"] == pytest.approx(agreed) and row["confidence"] == pytest.approx(agreed)
