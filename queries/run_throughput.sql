@@ -13,11 +13,13 @@
 -- column: wire_bytes bytes; sum of the packets' original lengths
 -- column: retransmitted_bytes bytes; payload of them that was sent before, as sequence numbers prove; null where no flow's is known
 -- column: gbit_per_s Gbit/s; wire_bytes over the window's length
--- column: training_start_s s; since the run's first base window; without a log, of the capture
--- column: training_end_s s; since the run's first base window; without a log, of the capture
+-- column: training_start_s s; since the run's first base window; without a log, of the window in which 1% of the run's bytes are sent
+-- column: training_end_s s; since the run's first base window; without a log, of the window in which 99% of the run's bytes are sent
 -- The IO graph of Wireshark, by pair. Windows are counted from the base window of the run's first packet.
-WITH span AS (
-    SELECT run_id, first_ns AS begin_ns, base_ns, (run_spans.begin_ns - first_ns) / 1e9 AS training_start_s, (end_ns - first_ns) / 1e9 AS training_end_s,
+WITH thresholds AS (
+    SELECT 0.01 AS least_sent, 0.99 AS most_sent
+), span AS (
+    SELECT run_id, first_ns AS begin_ns, base_ns, span_source, (run_spans.begin_ns - first_ns) / 1e9 AS training_start_s, (end_ns - first_ns) / 1e9 AS training_end_s,
            greatest((end_ns - run_spans.begin_ns) / $windows, (last_ns - first_ns) / (10 * $windows), base_ns) AS least_ns,
            10 ** floor(log10(least_ns)) AS power_ns,
            CASE WHEN least_ns <= power_ns THEN 1 WHEN least_ns <= 2 * power_ns THEN 2 WHEN least_ns <= 5 * power_ns THEN 5 ELSE 10 END
@@ -47,10 +49,19 @@ WITH span AS (
     JOIN flows USING (run_id, flow_id)
     JOIN named USING (run_id, src_ip, dst_ip)
     GROUP BY ALL
+), moved AS (
+    SELECT run_id, min(number) FILTER (sent >= least_sent * total) AS first_number, min(number) FILTER (sent >= most_sent * total) AS last_number
+    FROM (SELECT run_id, number, sum(sum(bytes)) OVER (PARTITION BY run_id ORDER BY number) AS sent, sum(sum(bytes)) OVER (PARTITION BY run_id) AS total
+          FROM pair_sums
+          GROUP BY run_id, number)
+    CROSS JOIN thresholds
+    GROUP BY run_id
 )
 SELECT run_id, pair_place, pair, number * length_ns / 1e9 AS since_start_s, length_ns / 1e9 AS window_s, packets,
        bytes AS wire_bytes, again AS retransmitted_bytes, bytes * 8 / length_ns AS gbit_per_s,
-       training_start_s, training_end_s
+       CASE span_source WHEN 'training' THEN training_start_s ELSE first_number * length_ns / 1e9 END AS training_start_s,
+       CASE span_source WHEN 'training' THEN training_end_s ELSE least((last_number + 1) * length_ns / 1e9, training_end_s) END AS training_end_s
 FROM pair_sums
 JOIN span USING (run_id)
+JOIN moved USING (run_id)
 ORDER BY run_id, number, pair_place
