@@ -14,18 +14,25 @@
 -- The role is a guess from kinds, number and hosts: parallel training by tensors and by data may send the same. Sends are those of
 -- a pipeline where the job has more hosts, and each of the two sends several of one size a step, as micro-batches are. One a step and
 -- back is what a parameter server and its worker send, too. A server that sends as much as it gets looks like an all-reduce
--- over a star: role_reason says so.
-WITH counted AS (
+-- over a star: role_reason says so. Experts get data and send it back: two all-to-alls. One of as many bytes as are all-reduced is what hosts
+-- that each update a part of the parameters (ZeRO-1) send to all others.
+WITH sizes AS (
+    SELECT 0.03 AS same_size
+), counted AS (
     SELECT run_id, job, communicator, list_sort(string_split(any_value(hosts), ',')) AS members, max(channel) + 1 AS channels,
            list_sort(list_distinct(list(kind))) AS kinds, count(*) AS calls, sum(tensor_bytes)::BIGINT AS step_bytes,
            calls / channels AS channel_calls, kinds = ['all_reduce'] AS only_reduces,
-           coalesce(bool_or(starts_with(kind_or, 'a parameter server')), false) AS like_server
+           coalesce(bool_or(starts_with(kind_or, 'a parameter server')), false) AS like_server,
+           coalesce(count(*) FILTER (kind = 'all_to_all') = 1 AND bool_or(kind = 'all_to_all' AND contains(kind_or, 'all_gather'))
+                    AND abs(sum(tensor_bytes) FILTER (kind = 'all_to_all') - sum(tensor_bytes) FILTER (kind = 'all_reduce'))
+                        <= any_value(same_size) * sum(tensor_bytes) FILTER (kind = 'all_reduce'), false) AS has_updated_shards
     FROM collectives
+    CROSS JOIN sizes
     GROUP BY run_id, job, communicator
 ), each_way AS (
     SELECT run_id, job, communicator, hosts, count(*) AS sends, max(tensor_bytes) <= (1 + same_size) * min(tensor_bytes) AS of_one_size
     FROM collectives
-    CROSS JOIN (SELECT 0.03 AS same_size)
+    CROSS JOIN sizes
     WHERE kind = 'send'
     GROUP BY run_id, job, communicator, hosts, same_size
 ), micro_batches AS (
@@ -43,6 +50,7 @@ WITH counted AS (
 SELECT run_id, job, communicator, array_to_string(members, ',') AS hosts, channels,
        CASE WHEN kinds = ['send'] AND has_micro_batches AND has_more_hosts THEN 'pipeline'
             WHEN kinds = ['send'] THEN 'unknown'
+            WHEN has_updated_shards THEN 'sharded_data'
             WHEN 'all_to_all' IN kinds THEN 'expert'
             WHEN 'all_gather' IN kinds AND 'reduce_scatter' IN kinds THEN 'sharded_data'
             WHEN has_many AND has_smaller THEN 'tensor'
@@ -50,7 +58,8 @@ SELECT run_id, job, communicator, array_to_string(members, ',') AS hosts, channe
        CASE role WHEN 'pipeline' THEN 'each of two hosts sends several of one size a step'
                  WHEN 'unknown' THEN 'sends between two hosts: of a parameter server, of a pipeline, or a part of what was sent'
                  WHEN 'expert' THEN 'an all-to-all among them'
-                 WHEN 'sharded_data' THEN 'shards are gathered and scattered'
+                 WHEN 'sharded_data' THEN CASE WHEN has_updated_shards THEN 'as many bytes go from each to all others as are all-reduced, as updated shards do'
+                                               ELSE 'shards are gathered and scattered' END
                  WHEN 'tensor' THEN format('{} all-reduces a step, smaller ones than those of another group', calls)
                  ELSE 'no group has fewer and larger collectives a step' || CASE WHEN like_server THEN '; a parameter server sends the same' ELSE '' END
        END AS role_reason,

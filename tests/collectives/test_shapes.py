@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import duckdb
 import numpy as np
+import polars as pl
 import pytest
 
 from ddnn_traces.collectives import shapes
 from ddnn_traces.collectives.infer import infer
 from ddnn_traces.collectives.sharded import roles_of, sharded
 from ddnn_traces.collectives.streams import Array, Stream
+from ddnn_traces.query import catalogue
 from ddnn_traces.traffic.simulator.task_graph import double_tree
 
 
@@ -167,3 +170,29 @@ def test_pairs_that_exchange_all_are_an_all_reduce_by_their_graph(
 ) -> None:
     assert shapes.exchange(made(both(edges))) == shape
     assert shapes.exchange(made(both(edges)[:-1])) is None, "a direction is missing"
+
+
+DIRECT = "all_gather or all_reduce, sent directly"
+
+
+@pytest.mark.parametrize(
+    ("collectives", "role"),
+    [
+        ([("all_reduce", None, 2_380_848), ("all_to_all", DIRECT, 2_381_992)], "sharded_data"),  # ZeRO-1
+        ([("all_reduce", None, 65_536), ("all_to_all", DIRECT, 2_381_992)], "expert"),
+        ([("all_reduce", None, 2_380_848), ("all_to_all", None, 2_381_992)], "expert"),  # not balanced
+        ([("all_reduce", None, 900_000), *[("all_to_all", DIRECT, 450_000)] * 2], "expert"),
+        ([("all_to_all", DIRECT, 450_000)], "expert"),
+    ],
+)
+def test_one_all_to_all_of_what_is_all_reduced_is_of_updated_shards(
+    collectives: list[tuple[str, str | None, int]], role: str
+) -> None:
+    rows = pl.DataFrame(collectives, ["kind", "kind_or", "tensor_bytes"], orient="row").cast({"kind_or": pl.String})
+    with duckdb.connect() as connection:
+        connection.register("rows", rows.to_arrow())
+        connection.execute(
+            "CREATE VIEW collectives AS "
+            "SELECT 'r' AS run_id, 0 AS job, 0 AS communicator, 0 AS channel, 'a,b,c' AS hosts, * FROM rows"
+        )
+        assert connection.sql(catalogue.find("communicators").sql).pl()["role"].to_list() == [role]
