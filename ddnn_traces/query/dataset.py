@@ -225,7 +225,7 @@ class Dataset:
         self._views.show([run_id for (run_id,) in found])
         with StoredViews(self) as stored:
             stored.store_inputs("inferred_step_rows")
-            self._without_log = self.query("step_sources").rows()
+            self._without_log = self.query("step_sources").drop("found_by").rows()
             stored.store(["inferred_step_rows"])
             added = {table: self.query_arrow(query, {}) for table, query in _INFERRED.items()}
         self._views.show(self._runs, added)

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
@@ -13,6 +14,7 @@ from tools import Once, RunCommand
 
 import ddnn_traces
 from ddnn_traces.errors import QueryError
+from ddnn_traces.query import catalogue
 from ddnn_traces.query.dataset import Dataset
 
 OF_LOGS = ("steps", "step_flows", "events")
@@ -151,3 +153,37 @@ def test_simulate_like_replays_inferred_steps(command: RunCommand, without_logs:
     done = command(*like, "--link-mbit", "1000", "--infer-steps")
     assert done.returncode == 0
     assert b"steps are inferred from the traffic" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("pauses", "jobs", "logged", "found"),
+    [
+        ((40, 0.95), [(40, 1.0)], None, ("traffic", 40, "pauses")),
+        ((33, 0.77), [(40, 1.0)], None, ("traffic", 40, "bytes")),
+        ((33, 0.95), [(40, 1.0)], None, ("traffic", 40, "bytes")),
+        ((33, 0.95), [(40, 0.8)], None, ("none", 33, None)),
+        ((33, 0.77), [(40, 0.8)], None, ("none", 33, None)),
+        ((33, 0.77), [(40, 1.0), (20, 1.0)], None, ("none", 33, None)),
+        ((6, 0.77), [(5, 1.0)], None, ("traffic", 5, "bytes")),
+        ((6, 0.77), [(4, 1.0)], None, ("none", 6, None)),
+        ((33, 0.77), [], None, ("none", 33, None)),
+        ((33, 0.77), [(40, 1.0)], 30, ("log", 30, None)),
+    ],
+)
+def test_steps_of_the_only_job_are_taken_where_pauses_are_unsure(
+    pauses: tuple[int, float], jobs: list[tuple[int, float]], logged: int | None, found: tuple[str, int, str | None]
+) -> None:
+    rows = pl.DataFrame(jobs, {"steps": pl.Int64, "confidence": pl.Float64}, orient="row")
+    with duckdb.connect() as connection:
+        connection.register("rows", rows.with_columns(run_id=pl.lit("r")).to_arrow())
+        connection.execute("CREATE TABLE runs AS SELECT 'r' AS run_id; CREATE VIEW jobs AS FROM rows")
+        connection.execute(
+            "CREATE TABLE logged_steps AS SELECT 'r' AS run_id, $1 AS steps WHERE $1 IS NOT NULL", [logged]
+        )
+        connection.execute(
+            "CREATE MACRO inferred_steps() AS TABLE SELECT 'r' AS run_id, true AS structured, true AS is_synchronous, "
+            f"'pauses' AS evidence, {pauses[1]} AS confidence, unnest(range({pauses[0]})) AS step"
+        )
+        [row] = connection.sql(catalogue.find("step_sources").sql).pl().rows(named=True)
+    assert (row["steps_from"], row["steps"], row["found_by"]) == found
+    assert (row["problem"] is None) == (found[0] != "none")
