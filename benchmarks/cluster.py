@@ -4,14 +4,18 @@
     python benchmarks/cluster.py --captures 4         four of 2.5 GB, as a ring of four workers has
     python benchmarks/cluster.py --captures 2 --form gzip
     python benchmarks/cluster.py --gigabytes 0.3 --repeat 1
+    python benchmarks/cluster.py --captures 16 --gigabytes 1.6
 
 The cluster is running before the command starts, as one of several machines is; local:N starts its own. Commands take
-turns; the ratio is of wall times in the same turn, to threads of the same number.
+turns; the ratio is of wall times in the same turn, to threads of the same number. CPU is that of the command's process
+and what it starts: of a running cluster, what its client takes. The last line compares the datasets' Parquet files.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import os
 import shutil
 import statistics
 import subprocess
@@ -26,13 +30,28 @@ from ingest import OUT, _machine, generated, in_form
 RECORD_BYTES = 116
 
 
-def timed(command: list[str], out: Path) -> tuple[float, str]:
-    """Wall time of an ingest into a new dataset, s, and its line about the cluster."""
+def timed(command: list[str], out: Path) -> tuple[float, float, str]:
+    """Wall and CPU time of an ingest into a new dataset, s, and its line about the cluster."""
     shutil.rmtree(out, ignore_errors=True)
     begin = time.perf_counter()
-    done = subprocess.run([*command, "--out", str(out)], capture_output=True, text=True, check=True)
-    seconds = time.perf_counter() - begin
-    return seconds, next((line for line in done.stderr.splitlines() if line.startswith("cluster:")), "")
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen([*command, "--out", str(out)], stdout=subprocess.DEVNULL, stderr=said)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - begin
+        said.seek(0)
+        lines = said.read().splitlines()
+    if os.waitstatus_to_exitcode(status):
+        raise SystemExit("\n".join(lines))
+    line = next((line for line in lines if line.startswith("cluster:")), "")
+    return seconds, usage.ru_utime + usage.ru_stime, line
+
+
+def content(dataset: Path) -> str:
+    """A hash of all Parquet files of a dataset, with their names."""
+    found = hashlib.sha256()
+    for path in sorted(dataset.rglob("*.parquet")):
+        found.update(str(path.relative_to(dataset)).encode() + path.read_bytes())
+    return found.hexdigest()[:16]
 
 
 def named(capture: Path, number: int) -> list[str]:
@@ -63,7 +82,8 @@ def main() -> None:
         f"{_machine()}; {time.strftime('%Y-%m-%d')}; {size / 1e9:.2f} GB in {options.captures} {options.form}, "
         f"{options.hash}, {options.repeat} turns\n"
     )
-    print(f"{'command':<24} {'wall s':>8} {'GB/s':>7} {'ratio':>7}")
+    print(f"{'command':<24} {'wall s':>8} {'GB/s':>7} {'ratio':>7} {'CPU s':>7}")
+    contents: set[str] = set()
     with tempfile.TemporaryDirectory(dir=OUT) as scratch:
         for number in (1, 2):
             with LocalCluster(n_workers=number, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster:
@@ -73,17 +93,22 @@ def main() -> None:
                     f"local:{number}": [*ingest, "--scheduler", f"local:{number}"],
                 }
                 found: dict[str, list[float]] = {name: [] for name in commands}
+                cpu: dict[str, list[float]] = {name: [] for name in commands}
                 for turn in range(1 + options.repeat):  # the first one warms caches
                     for name, command in commands.items():
-                        seconds, line = timed(command, Path(scratch, "dataset"))
+                        seconds, cpu_s, line = timed(command, Path(scratch, "dataset"))
+                        contents.add(content(Path(scratch, "dataset")))
                         if turn:
                             found[name].append(seconds)
+                            cpu[name].append(cpu_s)
             base = found[f"--jobs {number}"]
             for name, times in found.items():
                 ratio = statistics.median(a / b for a, b in zip(times, base, strict=True))
                 wall = statistics.median(times)
-                print(f"{name:<24} {wall:>8.2f} {size / wall / 1e9:>7.2f} {ratio:>7.2f}", flush=True)
+                rate, cpu_s = size / wall / 1e9, statistics.median(cpu[name])
+                print(f"{name:<24} {wall:>8.2f} {rate:>7.2f} {ratio:>7.2f} {cpu_s:>7.2f}", flush=True)
             print(f"    {line}")
+    print(f"datasets: {', '.join(sorted(contents))}")
 
 
 if __name__ == "__main__":

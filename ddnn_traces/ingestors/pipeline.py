@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
-from ddnn_traces.errors import REPORT, CaptureError, InternalError, LedgerError, MetadataError, StorageError, UsageError
+from ddnn_traces.errors import REPORT, CaptureError, MetadataError, UsageError
 from ddnn_traces.ingestors import inputs, parsed_files, relations
+from ddnn_traces.ingestors.end_of_run import errors_of_duckdb, full_disk, write_tables
 from ddnn_traces.ingestors.inputs import PacketsRecord, RunRecord
 from ddnn_traces.ingestors.metadata import RunMetadata, bad_rows, read_metadata
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.read_runs import clock_warnings, profiler_warnings, read_runs
 from ddnn_traces.ingestors.reconcile.described import StoredTables
-from ddnn_traces.ingestors.reconcile.run_tables import RunFacts, RunTables
+from ddnn_traces.ingestors.reconcile.run_tables import Found, RunFacts
 from ddnn_traces.ingestors.run_description import Description, describe
 from ddnn_traces.ingestors.sources import RunInput, find_runs
 from ddnn_traces.messages import Messages
 from ddnn_traces.pcap import compiled
 from ddnn_traces.pcap.engines import ENGINES
 from ddnn_traces.query import views
-from ddnn_traces.store import hashes, schema
+from ddnn_traces.store import schema
 from ddnn_traces.store.parquet import check_name
 from ddnn_traces.store.places import is_url, writer_of
-from ddnn_traces.store.whole_files import no_memory, no_space
+from ddnn_traces.store.whole_files import no_space
 from ddnn_traces.store.writer import Writer
 from ddnn_traces.text import counted, digits
 
@@ -158,21 +156,8 @@ def _errors_of_writing(out: Path | str) -> Iterator[None]:
                 "--run-id, or choose a shorter --out"
             ) from error
         if reason := no_space(error):
-            raise _full_disk(out, reason) from error
+            raise full_disk(out if is_url(out) else Path(out), reason) from error
         raise
-
-
-def _full_disk(out: Path | str, reason: str) -> StorageError:
-    if is_url(out):
-        return StorageError(
-            f"{tempfile.gettempdir()}: no space to write ({reason}); {out} holds what was finished before; set "
-            "TMPDIR to a folder with more space and ingest again"
-        )
-    out = Path(out)
-    finished = f"{out} holds what was finished before" if out.exists() else "nothing was finished"
-    return StorageError(
-        f"{out.resolve().parent}: no space to write ({reason}); {finished}; free some space there and ingest again"
-    )
 
 
 class _Ingest:
@@ -312,7 +297,7 @@ class _Ingest:
         if self._options.clock_offset == "auto" and clock.applied_ns:
             description = description.shifted(clock.correction)
         with (
-            _errors_of_duckdb(dataset, run_id),
+            errors_of_duckdb(dataset, run_id),
             StoredTables(dataset, found.name, description, clock, found.workers, self._writer.scratch) as tables,
             self._writer.new_run(run_id, keep=found.name == run_id),
         ):
@@ -370,7 +355,8 @@ class _Ingest:
             engine.prepare(max(plan.record.packets.largest for plan in todo))
         runs = [(plan.run, plan.metadata) for plan in todo]
         warned = len(self._messages.warnings)
-        with contextlib.closing(read_runs(runs, self._options, self._writer.scratch, self._messages)) as results:
+        reading = read_runs(runs, self._options, self._writer.scratch, self._messages, self._writer.name)
+        with contextlib.closing(reading) as results:
             for plan, facts in zip(todo, results, strict=True):
                 replaced += self._write(plan, facts, warned)
                 warned = len(self._messages.warnings)
@@ -384,7 +370,7 @@ class _Ingest:
         warned: number of warnings before this run.
         """
         run_id = facts.run_id
-        if not any(file.format for file in facts.files):
+        if not facts.is_readable:
             self._messages.warn_partial(f"{run_id}: left out, none of its files is a capture that can be read")
             return False
         about = [*parsed_files.remarks(run_id, facts.files), *relations.gaps(run_id, facts.files)]
@@ -461,66 +447,14 @@ def _recorded(warnings: Iterable[str], run: RunInput) -> tuple[str, ...]:
     return tuple(inputs.without_folders(warning, run) for warning in warnings)
 
 
-class _Found(NamedTuple):
-    """What is said of a run that was written, each as RunTables' method of that name gives it."""
-
-    percentages_lost: tuple[float, float]
-    all_filtered: int
-    large_frames: dict[str, int]
-    copied_captures: dict[str, tuple[int, float]]
-    label_warnings: list[str]
-
-
-def _write_run(facts: RunFacts, writer: Writer, options: IngestOptions) -> _Found:
-    """Write a run's tables."""
-    named = {file.capture_id: hashes.named(file.digests) for file in facts.files}
-    provenance = {
-        "version": facts.version,
-        "schema_version": str(schema.SCHEMA_VERSION),
-        "inputs": json.dumps(named, sort_keys=True),
-        "parameters": json.dumps(options.parameters, sort_keys=True),
-    }
-    with (
-        _errors_of_duckdb(writer.folder or writer.name, facts.run_id),
-        RunTables(facts, writer.scratch) as tables,
-        writer.new_run(facts.run_id),
-    ):
-        _check_ledger(facts, tables)
+def _write_run(facts: RunFacts, writer: Writer, options: IngestOptions) -> Found:
+    """Write a run's tables, or take the files that a worker has made."""
+    with writer.new_run(facts.run_id):
+        if facts.made is None:
+            return write_tables(facts, options, writer.scratch, writer.folder or writer.name, writer.write)
         for name in schema.TABLES:
-            writer.write(name, facts.run_id, tables.batches(name), provenance)
-        return _Found(
-            tables.percentages_lost(),
-            tables.all_filtered(),
-            tables.large_frames(),
-            tables.copied_captures(),
-            tables.label_warnings(),
-        )
-
-
-@contextlib.contextmanager
-def _errors_of_duckdb(out: Path | str, run_id: str) -> Iterator[None]:
-    """DuckDB's errors as KeyboardInterrupt, StorageError and InternalError."""
-    import duckdb
-
-    try:
-        yield
-    except RuntimeError as error:
-        if str(error) != "Query interrupted":  # DuckDB's error after Ctrl-C
-            raise
-        raise KeyboardInterrupt from None
-    except duckdb.Error as error:
-        if "KeyboardInterrupt" in str(error):  # which came while it took rows from Python
-            raise KeyboardInterrupt from None
-        if reason := no_memory(error):
-            raise StorageError(
-                f"{run_id}: more flows than its tables have memory for ({reason}); ingest fewer captures at once, or a "
-                "part of the flows with --filter"
-            ) from error
-        if reason := no_space(error):
-            raise _full_disk(out, f"{run_id}: {reason}") from error
-        raise InternalError(f"{run_id}: {str(error).splitlines()[0]}; {REPORT}") from error
-    except InternalError as error:
-        raise InternalError(f"{run_id}: {error}") from error
+            writer.take(name, facts.run_id, facts.made.folder / name)
+        return facts.made.found
 
 
 def _report_loss(run_id: str, payload: float, packets: float, messages: Messages) -> list[str]:
@@ -539,19 +473,3 @@ def _report_loss(run_id: str, payload: float, packets: float, messages: Messages
     warning = f"{run_id}: its captures lost {stated}, so its volumes are too low; {step}"
     messages.warn(warning)
     return [warning]
-
-
-def _check_ledger(facts: RunFacts, tables: RunTables) -> None:
-    """Raise LedgerError unless every record is in flows or under a reason: then this program is wrong."""
-    ledger: dict[str, tuple[int, int]] = {}
-    for batch in tables.batches("capture_ledger"):
-        for row in batch.to_pylist():
-            packets, wire = ledger.get(row["capture_id"], (0, 0))
-            ledger[row["capture_id"]] = (packets + row["packets"], wire + row["wire_bytes"])
-    for file in facts.files:
-        found = ledger.get(file.capture_id, (0, 0))
-        if found != (file.records, file.wire_bytes):
-            raise LedgerError(
-                f"{file.path}: {file.records} records of {file.wire_bytes} bytes are in the file, {found[0]} of "
-                f"{found[1]} bytes in the ledger; please report this with the file"
-            )

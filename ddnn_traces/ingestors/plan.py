@@ -1,7 +1,8 @@
 """What an ingest will do, and how long it is expected to take, by reading the start of one capture for real.
 
 The time of reading is that of the slower of two, which overlap: the store (or disk), and the packet loop with the hash.
-The time after it, in this process, is that of joining, reconciling and writing, by a line through two measured sizes.
+The time after it, of joining, reconciling and writing, is by a line through two measured sizes. Of a run whose files a
+cluster reads as a whole, it is a worker's; else this process's.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -84,13 +86,14 @@ class Calibration:
 @dataclass(frozen=True)
 class Plan:
     """An ingest to come: its files, what was measured, and where it will run. workers: threads of all machines. reader:
-    what one of them is called."""
+    what one of them is called. ends_runs: whether it ends a run whose files are not cut."""
 
     files: Sequence[PlannedFile]
     calibration: Calibration
     workers: int
     on_store: bool
     reader: str = "worker"
+    ends_runs: bool = False
 
     @property
     def bytes(self) -> int:
@@ -104,17 +107,27 @@ class Plan:
 
     @property
     def task_s(self) -> float:
-        """Time of all tasks, s of one worker."""
+        """Time of all that workers do, s of one worker."""
         found = self.calibration
         cut = sum(file.bytes for file in self.files if file.tasks > 1)
-        return (self.bytes - cut) * found.whole_s_byte + cut * (found.part_s_byte + found.hash_s_byte)
+        reading = (self.bytes - cut) * found.whole_s_byte + cut * (found.part_s_byte + found.hash_s_byte)
+        return reading + self._ending_s([file for file in self.files if file.run_id not in self._ended_here])
 
     @property
     def after_s(self) -> float:
         """Time of this process for joining, reconciling and writing, s."""
-        found = self.calibration
-        small = self._small_requests * found.request_s / _AT_ONCE
-        return self._runs * found.after_s + self.bytes * found.after_s_byte + small
+        small = self._small_requests * self.calibration.request_s / _AT_ONCE
+        return self._ending_s([file for file in self.files if file.run_id in self._ended_here]) + small
+
+    def _ending_s(self, files: Sequence[PlannedFile]) -> float:
+        """Time of one worker, or of this process, for what follows the reading of whole runs, s."""
+        runs = len({file.run_id for file in files})
+        return runs * self.calibration.after_s + sum(file.bytes for file in files) * self.calibration.after_s_byte
+
+    @cached_property
+    def _ended_here(self) -> set[str]:
+        """The runs that no worker ends."""
+        return {file.run_id for file in self.files if file.tasks > 1 or not self.ends_runs}
 
     @property
     def _runs(self) -> int:
@@ -180,7 +193,8 @@ def plan(sources: list[str], out: str, options: IngestOptions, messages: Message
     measurable = [path for path in captures if not is_parsed_file(path)] or captures
     largest = max(measurable, key=lambda path: path.stat().st_size)
     reader = "worker" if options.scheduler else "thread"
-    return Plan(files, _calibrated(largest, options), workers, is_url(out), reader)
+    ends_runs = options.scheduler is not None and not options.packets
+    return Plan(files, _calibrated(largest, options), workers, is_url(out), reader, ends_runs)
 
 
 def _workers(options: IngestOptions, messages: Messages) -> int:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ddnn_traces.ingestors.end_of_run import clock_of, end_on_worker, has_other_steps
 from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.ingestors.options import IngestOptions
-from ddnn_traces.ingestors.reconcile.log_clocks import LogClock, estimate_clock
-from ddnn_traces.ingestors.reconcile.run_tables import RunFacts
+from ddnn_traces.ingestors.reconcile.log_clocks import LogClock
+from ddnn_traces.ingestors.reconcile.run_tables import Found, Made, RunFacts
 from ddnn_traces.ingestors.run_description import Description, describe
-from ddnn_traces.ingestors.schedule.tasks import ReadResult, ReadTask, Scheduler
+from ddnn_traces.ingestors.schedule.tasks import ReadResult, ReadTask, RunEnd, Scheduler
 from ddnn_traces.ingestors.schedule.threads import Threads
 from ddnn_traces.ingestors.sources import RunInput
 from ddnn_traces.ingestors.training_logs import TrainingLog
@@ -36,11 +37,12 @@ _MANY_RECORDS = 10  # a file with fewer may well hold no IP packet, unless its l
 
 
 def read_runs(
-    runs: Sequence[tuple[RunInput, RunMetadata]], options: IngestOptions, scratch: Path, messages: Messages
+    runs: Sequence[tuple[RunInput, RunMetadata]], options: IngestOptions, scratch: Path, messages: Messages, out: str
 ) -> Generator[RunFacts, None, None]:
     """Facts of each run, in order. Files of later runs are read meanwhile; closing the iterator stops that.
 
-    scratch: folder for cells and packets; those of a run are removed when the next run is requested.
+    scratch: folder for cells, packets, and tables that workers make; those of a run are removed when the next run is
+    requested. out: the dataset in messages.
     """
     captures = [path for run, _ in runs for path in run.captures]
     total = total_bytes(captures)
@@ -52,7 +54,7 @@ def read_runs(
 
         def tasks() -> Iterator[ReadTask]:
             for number, (run, metadata) in enumerate(runs):
-                waiting.append(_Run(run, metadata, options, scratch / f"run-{number}", messages))
+                waiting.append(_Run(run, metadata, options, scratch / f"run-{number}", messages, out))
                 yield from waiting[-1].tasks(max(1, jobs // at_once))
 
         results = scheduler.results(tasks())
@@ -96,13 +98,15 @@ class _Run:
     """A run that is being read. Its logs are read before its first file; its warnings come when all files are read."""
 
     def __init__(
-        self, run: RunInput, metadata: RunMetadata, options: IngestOptions, scratch: Path, messages: Messages
+        self, run: RunInput, metadata: RunMetadata, options: IngestOptions, scratch: Path, messages: Messages, out: str
     ) -> None:
         self._run = run
         self._metadata = metadata
         self._options = options
         self._scratch = scratch
         self._messages = messages
+        self._out = out
+        self._ended: tuple[LogClock, Found | None] | None = None  # what a worker gives that has made the tables
         self._tasks: list[ReadTask] = []
         self._files: list[CaptureFacts] = []
         self._warnings: list[str] = []  # of the files
@@ -112,11 +116,24 @@ class _Run:
         self._scratch.mkdir()
         self._described = describe(self._run, self._metadata, self._options.clock_offset_ns)
         self._needs = self._described.packet_needs
+        end = self._end()
         for path, log in zip(self._run.captures, self._described.log_of_file, strict=True):
-            self._tasks.append(self._task(path, log, jobs))
+            self._tasks.append(self._task(path, log, jobs, end))
             yield self._tasks[-1]
 
-    def _task(self, path: Path, log: TrainingLog | None, jobs: int) -> ReadTask:
+    def _end(self) -> RunEnd | None:
+        """What a worker may do with what was read. All packets would fill its memory."""
+        if self._options.scheduler is None or self._options.packets:
+            return None
+        args = (self._run_facts((), LogClock()), self._options, self._out)
+        return RunEnd(len(self._run.captures), self._tables, end_on_worker, args)
+
+    @property
+    def _tables(self) -> Path:
+        """Folder of the tables that a worker makes."""
+        return self._scratch / "tables"
+
+    def _task(self, path: Path, log: TrainingLog | None, jobs: int, end: RunEnd | None) -> ReadTask:
         number = len(self._tasks)
         options = ReadOptions(
             self._options.window_ns,
@@ -128,7 +145,8 @@ class _Run:
             hash=self._options.hash,
             silence_ns=self._options.silence_ns,
         )
-        return ReadTask(path, _name(self._run, path), self._options.engine, options, self._options.filter)
+        name, capture_id = _name(self._run, path), self._run.name_of(path)
+        return ReadTask(path, name, self._options.engine, options, self._options.filter, capture_id, end)
 
     def add(self, result: ReadResult) -> None:
         """Take the next file's result. Its problems are reported now, in the order of the files."""
@@ -136,8 +154,8 @@ class _Run:
             for warning in self._described.warnings:
                 self._messages.warn(warning)
         facts = result.facts
-        facts.capture_id = self._run.name_of(facts.path)
         self._files.append(facts)
+        self._ended = result.ended or self._ended
         before = len(self._messages.warnings)
         _report(result, _name(self._run, facts.path), self._messages)
         self._warnings += self._messages.warnings[before:]
@@ -147,28 +165,21 @@ class _Run:
         clock = self._clock(scheduler)
         for warning in profiler_warnings(self._described, self._spans()):
             self._messages.warn(warning)
+        made = Made(self._tables, self._ended[1]) if self._ended and self._ended[1] else None
+        return replace(self._run_facts(self._files, clock), warnings=self._warnings, made=made)
+
+    def _run_facts(self, files: Sequence[CaptureFacts], clock: LogClock) -> RunFacts:
         options = self._options
-        return RunFacts(
-            self._described,
-            self._files,
-            options.window_ns,
-            options.silence_ns,
-            __version__,
-            self._needs,
-            clock,
-            self._warnings,
-        )
+        described, needs = self._described, self._needs
+        return RunFacts(described, files, options.window_ns, options.silence_ns, __version__, needs, clock, ())
 
     def _clock(self, scheduler: Scheduler) -> LogClock:
         """The logs' clock against the captures'. With --clock-offset auto it may read all files again."""
-        described, shift = self._described, self._options.clock_offset_ns
-        clock = estimate_clock(described.clock_logs, self._files, described.labels, self._options.window_ns)
-        if shift is not None:
-            clock = clock.before_shift(shift)
-        if clock.estimate and clock.is_off and self._options.clock_offset == "auto":
+        clock = self._ended[0] if self._ended else clock_of(self._run_facts(self._files, LogClock()), self._options)
+        if clock.estimate and has_other_steps(clock, self._options):
             seconds = clock.estimate.offset_ns / 1e9
             self._messages.info(f"run {self._run.run_id}: {seconds:+.3f} s added to the logs' times, reading again")
-            self._described = described.shifted(clock.correction)
+            self._described = self._described.shifted(clock.correction)
             self._read_again(scheduler)
             return replace(clock, applied_ns=clock.estimate.offset_ns)
         for warning in clock_warnings(self._described, clock, self._spans(), self._options.clock_offset):
@@ -186,18 +197,17 @@ class _Run:
         logs = self._described.log_of_file
         tasks = [_with_steps(task, log) for task, log in zip(self._tasks, logs, strict=True)]
         for number, result in enumerate(scheduler.results(tasks)):
-            before = self._files[number]
-            self._files[number] = replace(result.facts, digests=before.digests, capture_id=before.capture_id)
+            self._files[number] = replace(result.facts, digests=self._files[number].digests)
 
     def remove_scratch(self) -> None:
-        """Free the disk space of cells and packets: the run's tables are written, or it is read again."""
+        """Free the disk space of cells, packets and tables: the run's tables are written, or it is read again."""
         shutil.rmtree(self._scratch)
 
 
 def _with_steps(task: ReadTask, log: TrainingLog | None) -> ReadTask:
-    """The same task with the steps of another log, and without hashing."""
+    """The same task with the steps of another log, and without hashing; what is read is wanted here."""
     bounds = log.bounds if log else task.options.step_bounds
-    return replace(task, options=replace(task.options, step_bounds=bounds, hash=hashes.NONE))
+    return replace(task, options=replace(task.options, step_bounds=bounds, hash=hashes.NONE), end=None)
 
 
 def _name(run: RunInput, path: Path) -> str:

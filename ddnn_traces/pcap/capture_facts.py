@@ -5,7 +5,7 @@ What grows with the capture, cells and packets, is rows on disk (`Spill`); all e
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ParamSpec, Protocol, Self, TypeVar
@@ -215,6 +215,12 @@ class ReadOptions:
         """Path (not yet existing) that the engine writes the trains to, next to the cells."""
         return self.spill.with_name(f"{self.spill.name}.trains")
 
+    @property
+    def outputs(self) -> dict[str, Path]:
+        """The paths that the engine writes to, by the names that CaptureFacts has for them."""
+        packets = {"packets": self.packets} if self.packets else {}
+        return {"cells": self.spill, "trains": self.trains, **packets}
+
 
 @dataclass
 class CaptureFacts:
@@ -253,6 +259,12 @@ class CaptureFacts:
 
     def __post_init__(self) -> None:
         self.capture_id = self.capture_id or ("stdin" if self.path == STDIN else valid_text(self.path.name))
+
+    def put(self, outputs: Mapping[str, bytes], paths: Mapping[str, Path]) -> None:
+        """Write what an engine has written elsewhere to these paths. Both by the names of ReadOptions.outputs."""
+        for name, content in outputs.items():
+            paths[name].write_bytes(content)
+            setattr(self, name, paths[name])
 
 
 class Spill:

@@ -40,6 +40,8 @@ from ddnn_traces.store.whole_files import is_running, make_folders, remove, sync
 ROW_GROUP_ROWS = 1 << 17
 
 _OLD = "old"
+#: Name of a file with a run's rows of a table.
+PART = "part-0.parquet"
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
 
@@ -128,6 +130,16 @@ class Writer(ABC):
     @abstractmethod
     def put(self, table: str, run_id: str, file: Path) -> None:
         """As write(), of a Parquet file of another dataset, which is left as it is."""
+
+    def new_file(self, table: str, run_id: str) -> Path:
+        """Where a run's rows of one table are written."""
+        return partition(self.partial / "next", table, run_id) / PART
+
+    def take(self, table: str, run_id: str, file: Path) -> None:
+        """As write(), of a Parquet file with these rows in `scratch`, which is moved."""
+        path = self.new_file(table, run_id)
+        path.parent.mkdir(parents=True)
+        file.rename(path)
 
     @abstractmethod
     def commit(self, files: Mapping[str, str]) -> None:
@@ -226,10 +238,10 @@ class DatasetWriter(Writer):
         return list(checksums.damaged_records(self.out)) if is_dataset(self.out) else []
 
     def write(self, table: str, run_id: str, batches: Iterable[pa.RecordBatch], provenance: dict[str, str]) -> None:
-        write_rows(partition(self.next, table, run_id) / "part-0.parquet", table, batches, provenance)
+        write_rows(self.new_file(table, run_id), table, batches, provenance)
 
     def put(self, table: str, run_id: str, file: Path) -> None:
-        path = partition(self.next, table, run_id) / "part-0.parquet"
+        path = self.new_file(table, run_id)
         path.parent.mkdir(parents=True)
         shutil.copyfile(file, path)
         self._oldest = min(self._oldest, schema_version(file))

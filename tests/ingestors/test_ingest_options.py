@@ -19,7 +19,7 @@ from small_runs import (
 
 import ddnn_traces
 from ddnn_traces.errors import UsageError
-from ddnn_traces.ingestors import pipeline
+from ddnn_traces.ingestors import end_of_run, pipeline
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.messages import Messages
 from ddnn_traces.pcap import numba_engine
@@ -116,9 +116,9 @@ print(facts.records, before, [len(function.signatures) for function in used] == 
 
 def test_filter_reaches_the_flows(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[bool] = []
-    tables = pipeline.RunTables
+    tables = end_of_run.RunTables
     monkeypatch.setattr(
-        pipeline,
+        end_of_run,
         "RunTables",
         lambda facts, scratch: (
             [kept.extend(file.flows["kept"].to_pylist()) for file in facts.files],

@@ -22,7 +22,7 @@ from small_runs import (
 from tools import mostly_long
 
 import ddnn_traces
-from ddnn_traces.ingestors import pipeline
+from ddnn_traces.ingestors import end_of_run, pipeline
 from ddnn_traces.ingestors import read_runs as runs_module
 from ddnn_traces.query import checks, views
 from ddnn_traces.store import writer
@@ -47,7 +47,7 @@ def test_a_full_folder_of_temporary_files_costs_only_the_views(
 
 
 def stop_at_the_third_run(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    check, calls = pipeline._check_ledger, []
+    check, calls = end_of_run._check_ledger, []
 
     def check_or_stop(*arguments: Any) -> None:
         calls.append(arguments)
@@ -55,7 +55,7 @@ def stop_at_the_third_run(monkeypatch: pytest.MonkeyPatch, error: BaseException)
             raise error
         check(*arguments)
 
-    monkeypatch.setattr(pipeline, "_check_ledger", check_or_stop)
+    monkeypatch.setattr(end_of_run, "_check_ledger", check_or_stop)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 3600.0])
@@ -143,7 +143,7 @@ def test_old_dataset_stays(
 
 
 def test_error_in_the_first_ingest_leaves_nothing(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "_check_ledger", lambda *_: 1 / 0)
+    monkeypatch.setattr(end_of_run, "_check_ledger", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         ingest(runs, out=tmp_path / "dataset")
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import packets as p
@@ -59,6 +60,15 @@ def test_writing_limits() -> None:
     assert found.expected_s == pytest.approx(3 + 100)
     assert found.limit == "joining and writing in this process"
     assert found.requests == 0
+
+
+def test_workers_end_runs_of_whole_files() -> None:
+    """What follows the reading of these is the workers'; of a run with a file that is cut it is this process's."""
+    whole, cut = PlannedFile("whole", "a.pcap", 1000, 1, False), PlannedFile("cut", "b.pcap", 1000, 10, False)
+    found = planned(2, whole, cut, after_s_byte=0.1)
+    assert (found.task_s, found.after_s) == (pytest.approx(20 + 20), pytest.approx(2 * 3 + 200))
+    found = replace(found, ends_runs=True)
+    assert (found.task_s, found.after_s) == (pytest.approx(20 + 20 + 3 + 100), pytest.approx(3 + 100))
 
 
 def test_requests_to_the_store() -> None:

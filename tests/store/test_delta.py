@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +25,7 @@ from ddnn_traces.store.delta.delta_dataset import StoredDataset
 from ddnn_traces.store.delta.delta_writer import StoreWriter
 from ddnn_traces.store.layout import INPUTS, SOURCES
 from ddnn_traces.store.parquet import partition
+from ddnn_traces.store.writer import DatasetWriter
 
 pytestmark = pytest.mark.cluster
 
@@ -46,8 +48,6 @@ def test_a_commit_has_the_bytes_of_the_folder(local: Path, bucket: str) -> None:
 
 
 def test_written_rows_are_the_bytes_that_a_folder_gets(local: Path, bucket: str, tmp_path: Path) -> None:
-    from ddnn_traces.store.writer import DatasetWriter
-
     table = schema.table("hosts").arrow()
     rows = [{field.name: {"string": "x", "int64": 1}.get(str(field.type)) for field in table}]
     import pyarrow as pa
@@ -60,6 +60,19 @@ def test_written_rows_are_the_bytes_that_a_folder_gets(local: Path, bucket: str,
             writer.commit(texts(writer, ["r"]))
     assert of(state(f"{bucket}/d"), "r") == of(state(tmp_path / "folder"), "r")
     assert "hosts" in of(state(f"{bucket}/d"), "r")
+
+
+def test_a_file_that_is_taken_is_as_if_written(local: Path, bucket: str, tmp_path: Path) -> None:
+    """As those that a worker of a cluster has made."""
+    file = partition(local, "hosts", RUN) / "part-0.parquet"
+    for writer in (DatasetWriter(tmp_path / "folder"), StoreWriter(f"{bucket}/d")):
+        with writer:
+            shutil.copyfile(file, writer.scratch / "hosts")
+            with writer.new_run(RUN):
+                writer.take("hosts", RUN, writer.scratch / "hosts")
+            writer.commit(texts(writer, [RUN]))
+    expected = {("hosts", RUN): state(local)["hosts", RUN]}
+    assert state(f"{bucket}/d") == state(tmp_path / "folder") == expected
 
 
 def test_a_run_of_the_same_name_is_replaced_and_the_others_stay(local: Path, newer: Path, bucket: str) -> None:

@@ -16,7 +16,7 @@ from tools import COMMAND, needs_namespaces
 
 import ddnn_traces
 from ddnn_traces.errors import InternalError, StorageError
-from ddnn_traces.ingestors import pipeline
+from ddnn_traces.ingestors import end_of_run, pipeline
 from ddnn_traces.ingestors.reconcile import described, run_tables
 from ddnn_traces.messages import Messages
 from ddnn_traces.pcap import numba_engine
@@ -98,7 +98,7 @@ def quota(_: Path, __: ReadOptions) -> CaptureFacts:
     ("module", "name", "failure", "said"),
     [
         (numba_engine, "read_capture", quota, "Disk quota exceeded"),
-        (pipeline, "RunTables", duckdb_has_none, "run: IO Error: could not write"),
+        (end_of_run, "RunTables", duckdb_has_none, "run: IO Error: could not write"),
         (writer.pq, "ParquetWriter", no_room, "No space left on device"),
         (writer, "_link_tree", no_room, "No space left on device"),
         (writer, "_put_in_place", no_room, "No space left on device"),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -84,10 +84,28 @@ _Tunnel = tuple[Any, ...]
 _TUNNEL_COLUMNS = ENCAPSULATIONS.names[1:]
 
 
+class Found(NamedTuple):
+    """What is said of a run that was written, each as RunTables' method of that name gives it."""
+
+    percentages_lost: tuple[float, float]
+    all_filtered: int
+    large_frames: dict[str, int]
+    copied_captures: dict[str, tuple[int, float]]
+    label_warnings: list[str]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A run's tables, where a worker has made them. folder: of their files, each named as its table."""
+
+    folder: Path
+    found: Found
+
+
 @dataclass(frozen=True)
 class RunFacts:
     """All that is known of one run. files: of its captures, in order. needs: of the description, before its times were
-    shifted by `clock`. warnings: those of the files."""
+    shifted by `clock`. warnings: those of the files. made: its tables; None: they are to be made."""
 
     description: Description
     files: Sequence[CaptureFacts]
@@ -97,6 +115,12 @@ class RunFacts:
     needs: PacketNeeds
     clock: LogClock
     warnings: Sequence[str]
+    made: Made | None = None
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether one of its files is a capture."""
+        return any(file.format for file in self.files)
 
     @property
     def run_id(self) -> str:
@@ -174,6 +198,16 @@ class RunTables(DescribedTables):
             {"least": LEAST_COPIED_BYTES, "share": LEAST_COPIED_SHARE},
         ).fetchall()
         return {self._run.files[file].capture_id: (flows, share) for file, flows, share in sorted(rows)}
+
+    def found(self) -> Found:
+        """All that is said of the tables."""
+        return Found(
+            self.percentages_lost(),
+            self.all_filtered(),
+            self.large_frames(),
+            self.copied_captures(),
+            self.label_warnings(),
+        )
 
     # --- inputs of the tables
 

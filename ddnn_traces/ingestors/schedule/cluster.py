@@ -2,6 +2,9 @@
 
 A task is a function of its arguments alone, so that it can be run again anywhere: after the loss of a worker, or of the
 scheduler. What a run becomes is decided here, when the results of all its tasks are there; nothing is counted twice.
+
+What a file's reading has written stays with its worker. It goes from there to the worker that ends the run (RunEnd), or
+comes here where the run is not ended on a worker. If either is lost, Dask reads the file again.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -29,11 +32,11 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar
 from urllib.parse import urlsplit
 
 from ddnn_traces.errors import ClusterError, StorageError, UsageError, needs_extra
-from ddnn_traces.ingestors.schedule.tasks import ReadResult, ReadTask, most_whole, read
+from ddnn_traces.ingestors.schedule.tasks import ReadResult, ReadTask, RunEnd, most_whole, read
 from ddnn_traces.ingestors.schedule.threads import Threads
 from ddnn_traces.messages import Messages
 from ddnn_traces.pcap import parts, streams
-from ddnn_traces.pcap.capture_facts import STDIN, Progress
+from ddnn_traces.pcap.capture_facts import SAMPLES, STDIN, Progress
 from ddnn_traces.pcap.engines import ENGINES
 from ddnn_traces.text import counted
 from ddnn_traces.version import __version__
@@ -48,8 +51,12 @@ _LOOK_S = 10.0
 _REPORT_S = 0.5
 #: Tasks for each thread of a worker that are under way or wait there, so that none is idle.
 _TASKS_A_THREAD = 4
-#: Files of which this process joins the parts at once.
-_MOST_FILES = 64
+#: Files of which this process joins the parts at once, and that are read at once as a whole.
+_MOST_FILES, _MOST_WHOLE = 64, 2048
+#: Bytes of what was read of a run that one worker may have to hold; more come here.
+_MOST_HELD = 1 << 30
+#: Results with files that come here at once: they are in memory then.
+_AT_ONCE = 2
 
 _LOCAL = "local:"
 _ADDRESS = re.compile(r"local:[1-9][0-9]*|(tcp|tls|ws|wss|ucx)://[^/\s]+:[0-9]+")
@@ -81,6 +88,8 @@ def run(version: str, function: Callable[..., _Result], args: tuple[Any, ...]) -
             result = function(*args)
         except (StorageError, UsageError) as error:  # which may be so only there: credentials, network
             raise type(error)(f"worker {address}: {error}") from error
+    if isinstance(result, Done):  # of another task
+        return result
     return Done(result, address, time.monotonic() - begin, cost)
 
 
@@ -124,18 +133,43 @@ class ReportedProgress:
 
 
 def read_whole(task: ReadTask, topic: str, number: int) -> tuple[ReadResult, dict[str, bytes]]:
-    """On a worker: read a file; with the files that the engine has written, by their names in ReadOptions.
+    """On a worker: read a file; with the files that the engine has written, by their names in ReadOptions.outputs.
 
     topic, number: as of ReportingProgress. Raises ClusterError.
     """
     with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as name:
         packets = Path(name, "packets") if task.options.packets else None
         options = replace(task.options, spill=Path(name, "cells"), packets=packets)
-        outputs = {"spill": options.spill, "trains": options.trains} | ({"packets": packets} if packets else {})
         if streams.is_local(task.path) and not task.path.exists():
             raise ClusterError(f"{task.path}: {platform.node()}, a worker, does not see this file; {_SHARE}")
         result = read(replace(task, options=options), ReportingProgress(topic, number))
-        return result, {output: path.read_bytes() for output, path in outputs.items() if path.exists()}
+        result.facts.cells = result.facts.trains = result.facts.packets = None
+        return result, {output: path.read_bytes() for output, path in options.outputs.items() if path.exists()}
+
+
+def without_files(done: Done[Any]) -> Done[Any]:
+    """On a worker: of something small and files, which it holds, the first, and how many bytes the files are."""
+    small, files = done.result
+    if isinstance(small, ReadResult):
+        small = replace(small, facts=replace(small.facts, samples=SAMPLES.empty_table()))
+    return Done((small, sum(map(len, files.values()))), done.worker, done.seconds, done.cost)
+
+
+def end_run(
+    function: Callable[..., _Result], args: tuple[Any, ...], reads: Sequence[Done[tuple[ReadResult, dict[str, bytes]]]]
+) -> _Result:
+    """On a worker: what a RunEnd says."""
+    return function(*args, [done.result for done in reads])
+
+
+@dataclass(frozen=True)
+class Read:
+    """A file that was read. held: what a worker has of it, of so many bytes; None: all is here."""
+
+    task: ReadTask
+    result: ReadResult
+    held: Call[tuple[ReadResult, dict[str, bytes]]] | None = None
+    bytes: int = 0
 
 
 _SHARE = "put it on a file system that all workers have, or on a store, and ingest its URL"
@@ -168,10 +202,11 @@ class Cluster:
         if not _ADDRESS.fullmatch(address):
             raise _wrong_address(address)
         self._address, self._messages = address, messages
-        self._most_files, self._bytes = min(files, _MOST_FILES), total_bytes
+        self._most_files, self._bytes = files, total_bytes
         self._here: Any = None
         self._security: Any = None  # None: as Dask's configuration has it
         self._lock = threading.Lock()
+        self._joining, self._coming = threading.Semaphore(_MOST_FILES), threading.Semaphore(_AT_ONCE)
         self._ended = False
         self._id, self._numbers = uuid.uuid4().hex, itertools.count()
         self._reported: dict[int, ReportedProgress] = {}
@@ -194,6 +229,7 @@ class Cluster:
         else:
             _look_up(self._address)
         self._client = self._connected(_CONNECT_S)
+        self._large = _large_tasks()
         try:
             self.workers = self._checked_workers()
         except BaseException:
@@ -204,6 +240,7 @@ class Cluster:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._ended = True
+        self._large.__exit__(kind, error, tb)
         with contextlib.suppress(Exception):
             for topic in self._topics:
                 self._client.unsubscribe_topic(topic)
@@ -220,7 +257,7 @@ class Cluster:
     @property
     def ahead(self) -> int:
         """Parts of one file that should be under way."""
-        return max(2, -(-_TASKS_A_THREAD * self.workers // self._files))
+        return max(2, -(-_TASKS_A_THREAD * self.workers // min(self._files, _MOST_FILES)))
 
     @property
     def _topics(self) -> dict[str, Callable[[tuple[float, Any]], None]]:
@@ -230,7 +267,7 @@ class Cluster:
     @property
     def _files(self) -> int:
         """Files that are read at once."""
-        return max(1, min(self._most_files, 2 * self.workers))
+        return max(1, min(self._most_files, 2 * self.workers, _MOST_WHOLE))
 
     def results(self, tasks: Iterable[ReadTask]) -> Iterator[ReadResult]:
         """As of Scheduler."""
@@ -241,24 +278,60 @@ class Cluster:
         """Read a file: its parts on the workers, or all of it on one."""
         if task.path == STDIN:
             raise UsageError("standard input is only here, not where the workers are; ingest it without --scheduler")
+        read = self._read_in_parts(task, progress) or self._read_whole(task, progress)
+        return self._end(task.end, read) if task.end else self._fetched([read])
+
+    def _read_in_parts(self, task: ReadTask, progress: Progress) -> Read | None:
+        """Read a file in parts; None where it is to be read as a whole."""
         most = most_whole(self._bytes, self.workers, task.options.hash)
-        if ENGINES[task.engine].is_cut(task.path, task.options, most):
-            return read(replace(task, options=replace(task.options, pool=self)), progress)
+        if not ENGINES[task.engine].is_cut(task.path, task.options, most):
+            return None
+        with self._joining:
+            return Read(task, read(replace(task, options=replace(task.options, pool=self)), progress))
+
+    def _read_whole(self, task: ReadTask, progress: Progress) -> Read:
+        """Read a file on a worker, which keeps what the engine writes."""
         number, reported = next(self._numbers), ReportedProgress(progress)
         self._reported[number] = reported
-        sent = replace(task, options=replace(task.options, jobs=1))
-        call = Call(self, read_whole, (sent, f"progress-{self._id}", number), reported.show)
-        result, outputs = call.result()
+        sent = replace(task, options=replace(task.options, jobs=1), end=None)
+        held: Call[Any] = Call(self, read_whole, (sent, f"progress-{self._id}", number), counts=False)
+        small: Call[tuple[ReadResult, int]] = Call(self, without_files, (held,), reported.show)
+        result, size = small.result()
         del self._reported[number]
-        for name, content in outputs.items():
-            getattr(task.options, name).write_bytes(content)
-        facts = result.facts
-        facts.cells = task.options.spill if "spill" in outputs else None
-        facts.trains = task.options.trains if "trains" in outputs else None
-        facts.packets = task.options.packets if "packets" in outputs else None
-        reported.latest = (facts.file_bytes, facts.records)
+        reported.latest = (result.facts.file_bytes, result.facts.records)
         reported.show()
-        return result
+        return Read(task, result, held, size)
+
+    def _end(self, end: RunEnd, read: Read) -> ReadResult:
+        """The result of one file of a run. After the last one, the run is ended on a worker where it can be."""
+        with self._lock:
+            end.reads.append(read)
+            if len(end.reads) < end.files:
+                return read.result
+            reads, end.reads = end.reads, []
+        held = [one.held for one in reads]
+        if None in held or sum(one.bytes for one in reads) > _MOST_HELD:
+            return self._fetched(reads)
+        # before files of other runs, so that what is held of this one can go
+        ended: Call[Any] = Call(self, end_run, (end.function, end.args, held), counts=False, priority=1)
+        small: Call[Any] = Call(self, without_files, (ended,), counts=False, priority=1)
+        small.result()
+        with self._coming:
+            said, files = ended.result()
+            end.folder.mkdir(exist_ok=True)
+            for name, content in files.items():
+                (end.folder / name).write_bytes(content)
+        return replace(read.result, ended=said)
+
+    def _fetched(self, reads: Sequence[Read]) -> ReadResult:
+        """The result of the last file; what workers hold of the files comes here."""
+        for one in reads:
+            if one.held:
+                with self._coming:
+                    whole, outputs = one.held.result()
+                    one.result.facts.samples = whole.facts.samples
+                    one.result.facts.put(outputs, one.task.options.outputs)
+        return reads[-1].result
 
     def _take_report(self, event: tuple[float, Any]) -> None:
         """Keep a worker's report, as ReportingProgress sends it."""
@@ -275,12 +348,15 @@ class Cluster:
         assert not kwargs
         return Call(self, function, args)
 
-    def start(self, function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, Any]:
+    def start(self, call: Call[Any], client: Any = None) -> tuple[Any, Any]:
         """The client, and its future of a call; None where the scheduler is gone."""
+        client = client or self._client
         # named by its function: Dask knows then how long others of its kind took, and its dashboard shows what runs
-        client, key = self._client, f"{function.__name__}-{self._id}-{next(self._numbers)}"
+        name = f"{call.function.__name__}-{self._id}-{next(self._numbers)}"
         try:
-            return client, client.submit(run, __version__, function, args, key=key, pure=False)
+            args = tuple(_with_futures(arg, client) for arg in call.args)
+            future = client.submit(run, __version__, call.function, args, key=name, pure=False, priority=call.priority)
+            return client, future
         except self._of_cluster:
             return client, None
 
@@ -293,13 +369,14 @@ class Cluster:
         except self._of_cluster as error:
             if self._ended:
                 raise
-            self._count_again(call, error)
+            self._make_again(call, error)
             self._reconnect(client)
             return None
-        with self._lock:
-            self.totals.tasks += 1
-            self.totals.busy_s[done.worker] += done.seconds
-            self.totals.cost.add(done.cost)
+        if call.counts:
+            with self._lock:
+                self.totals.tasks += 1
+                self.totals.busy_s[done.worker] += done.seconds
+                self.totals.cost.add(done.cost)
         return done
 
     def _result(self, call: Call[Any], client: Any, future: Any) -> Any:
@@ -349,10 +426,15 @@ class Cluster:
             concurrent.futures.CancelledError, TimeoutError, ConnectionError, RuntimeError,
         )  # fmt: skip
 
-    def _count_again(self, call: Call[Any], error: BaseException) -> None:
-        call.tries += 1
+    def count_again(self) -> None:
+        """Count a task that is run again."""
         with self._lock:
             self.totals.again += 1
+
+    def _make_again(self, call: Call[Any], error: BaseException) -> None:
+        """Raise ClusterError where a call was lost too often."""
+        call.tries += 1
+        self.count_again()
         if call.tries > TRIES:
             reason = (str(error).splitlines() or [""])[0] or type(error).__name__
             raise ClusterError(
@@ -451,26 +533,48 @@ class Cluster:
 
 
 class Call(Generic[_Result]):
-    """A call on the cluster, which is made again where it is lost. meanwhile: called while it is waited for."""
+    """A call on the cluster, which is made again where it is lost.
+
+    args: may hold other calls, whose results (Done) then go from worker to worker. meanwhile: called while it is waited
+    for. counts: whether it is one of the summary's tasks. priority: the higher ones go first.
+    """
 
     def __init__(
         self,
         cluster: Cluster,
-        function: Callable[..., _Result],
+        function: Callable[..., Any],
         args: tuple[Any, ...],
         meanwhile: Callable[[], None] = lambda: None,
+        counts: bool = True,
+        priority: int = 0,
     ) -> None:
-        self._cluster, self._function, self._args = cluster, function, args
-        self.meanwhile = meanwhile
+        self._cluster, self.function, self.args = cluster, function, args
+        self.meanwhile, self.counts, self.priority = meanwhile, counts, priority
         self.tries = 0
-        self._client, self._future = cluster.start(function, args)
+        self._client, self._future = cluster.start(self)
 
     def result(self) -> _Result:
         """Wait for it. Raises what the function raised, ClusterError where it was lost too often."""
         while (done := self._cluster.wait(self, self._client, self._future)) is None:
-            self._client, self._future = self._cluster.start(self._function, self._args)
+            self._client, self._future = self._cluster.start(self)
         result: _Result = done.result
         return result
+
+    def future(self, client: Any) -> Any:
+        """Its future of this client; where there is none, or it was lost too often, that of a new call."""
+        if self._client is not client or self._future is None or self._future.status not in ("pending", "finished"):
+            self._cluster.count_again()
+            self._client, self._future = self._cluster.start(self, client)
+        if self._future is None:
+            raise ConnectionError("the scheduler is gone")
+        return self._future
+
+
+def _with_futures(args: Any, client: Any) -> Any:
+    """Arguments with the futures of calls in place of these."""
+    if isinstance(args, Call):
+        return args.future(client)
+    return [_with_futures(arg, client) for arg in args] if isinstance(args, list) else args
 
 
 _INSTALL = f"install it there: pip install 'ddnn-traces[cluster]=={__version__}'"
@@ -496,6 +600,15 @@ def _without_pages() -> contextlib.AbstractContextManager[Any]:
 
     pages: dict[str, list[str]] = {f"distributed.{of}.http.routes": [] for of in ("scheduler", "worker")}
     found: contextlib.AbstractContextManager[Any] = dask.config.set(pages)
+    return found
+
+
+def _large_tasks() -> contextlib.AbstractContextManager[Any]:
+    """From now on, Dask does not warn of a task above 10 MB: a run's logs may be larger."""
+    import dask
+
+    found: contextlib.AbstractContextManager[Any]
+    found = dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"})
     return found
 
 

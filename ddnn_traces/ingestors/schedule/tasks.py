@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from ddnn_traces.ingestors import parsed_files
 from ddnn_traces.ingestors.flow_filter import apply_filter, parse
@@ -23,12 +23,28 @@ from ddnn_traces.store.whole_files import NO_SPACE
 from ddnn_traces.text_files import why_it_leads_nowhere
 
 
+@dataclass(eq=False)
+class RunEnd:
+    """What a cluster does with a run whose files were all read as a whole, on the worker that has most of them.
+
+    files: of the run. function: of `args` and a list with what was read of each file; it returns something small, and
+    files by name, which come into `folder`. reads: what is read so far; only the scheduler uses it.
+    """
+
+    files: int
+    folder: Path
+    function: Callable[..., tuple[Any, Mapping[str, bytes]]]
+    args: tuple[Any, ...]
+    reads: list[Any] = field(default_factory=list)
+
+
 @dataclass(frozen=True)
 class ReadTask:
     """One capture file to read.
 
     name: of the file in messages. engine: key of ENGINES. options: window, steps and output files, without a progress
-    callback. filter: capture-filter expression for flows (flow_filter.py), None for all.
+    callback. filter: capture-filter expression for flows (flow_filter.py), None for all. capture_id: of the file in its
+    run; "": its name. end: of the run, where a cluster may end it on a worker.
     """
 
     path: Path
@@ -36,14 +52,21 @@ class ReadTask:
     engine: str
     options: ReadOptions
     filter: str | None = None
+    capture_id: str = ""
+    end: RunEnd | None = None
 
 
 @dataclass(frozen=True)
 class ReadResult:
-    """The facts of a task's file, and how long reading it took, in s."""
+    """The facts of a task's file, and how long reading it took, in s.
+
+    ended: of the last file of a run that was ended on a worker, what its function gave; then no file of the run has
+    cells, trains, packets or samples here.
+    """
 
     facts: CaptureFacts
     seconds: float
+    ended: Any = None
 
 
 class Scheduler(Protocol):
@@ -91,6 +114,7 @@ def read(task: ReadTask, progress: Progress = ignore_progress) -> ReadResult:
         if task.path.is_symlink() and not task.path.exists():
             reason = why_it_leads_nowhere(task.path)
         facts = CaptureFacts(task.path, "none", _size(task.path), status="corrupt", status_detail=reason)
+    facts.capture_id = task.capture_id or facts.capture_id
     if task.filter is not None:
         apply_filter(facts, parse(task.filter))
     return ReadResult(facts, time.monotonic() - begin)

@@ -26,8 +26,6 @@ from ddnn_traces.text import counted
 #: Files that are uploaded at the same time.
 _UPLOADS = 8
 
-_PART = "part-0.parquet"
-
 
 class StoreWriter(Writer):
     """New versions of the dataset at a URL: commit() puts one in place, leaving the context discards the rest.
@@ -115,9 +113,12 @@ class StoreWriter(Writer):
 
     def write(self, table: str, run_id: str, batches: Iterable[pa.RecordBatch], provenance: dict[str, str]) -> None:
         """Write a run's rows of one table, on this machine. batches: in the table's schema and order."""
-        path = partition(self.partial / "next", table, run_id) / _PART
-        write_rows(path, table, batches, provenance)
-        self._add(table, run_id, path)
+        write_rows(self.new_file(table, run_id), table, batches, provenance)
+        self._add(table, run_id, self.new_file(table, run_id))
+
+    def take(self, table: str, run_id: str, file: Path) -> None:
+        super().take(table, run_id, file)
+        self._add(table, run_id, self.new_file(table, run_id))
 
     def put(self, table: str, run_id: str, file: Path) -> None:
         """As write(), of a Parquet file of another dataset, which must stay until the next commit."""

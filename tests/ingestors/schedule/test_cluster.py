@@ -3,33 +3,55 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
 import pty
 import random
 import re
+import shutil
 import signal
 import urllib.error
 import urllib.request
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import dask_cluster
+import numpy as np
 import packets as p
 import pytest
 from dask_cluster import started
-from small_runs import A, B, C, hashes_of, in_sequence, plain_and_compressed, ring
+from small_runs import (
+    SAMPLED,
+    A,
+    B,
+    C,
+    hashes_of,
+    in_sequence,
+    passing,
+    plain_and_compressed,
+    ring,
+    write_captures,
+)
 from tools import COMMAND, Notes, Once, reserved_port
 
-from ddnn_traces.errors import ClusterError, UsageError
-from ddnn_traces.ingestors import pipeline
+from ddnn_traces.errors import ClusterError, StorageError, UsageError
+from ddnn_traces.ingestors import end_of_run, pipeline
+from ddnn_traces.ingestors.metadata import read_metadata
 from ddnn_traces.ingestors.options import IngestOptions
-from ddnn_traces.ingestors.schedule.cluster import Cluster, ReportedProgress
-from ddnn_traces.ingestors.schedule.tasks import most_whole
+from ddnn_traces.ingestors.reconcile.log_clocks import LogClock
+from ddnn_traces.ingestors.reconcile.run_tables import Found, RunFacts
+from ddnn_traces.ingestors.run_description import describe
+from ddnn_traces.ingestors.schedule import cluster as cluster_module
+from ddnn_traces.ingestors.schedule.cluster import Cluster, Read, ReportedProgress
+from ddnn_traces.ingestors.schedule.tasks import ReadTask, RunEnd, most_whole, read
+from ddnn_traces.ingestors.sources import RunInput
 from ddnn_traces.messages import Messages
 from ddnn_traces.pcap import parts
+from ddnn_traces.pcap.capture_facts import ReadOptions
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
 
@@ -101,6 +123,137 @@ def tasks_of(said: Said) -> int:
     """How many tasks there were, by the summary."""
     (found,) = re.findall(r"^cluster: (\d+) tasks? by", "\n".join(said.notes), re.M)
     return int(found)
+
+
+# --- runs that a worker ends
+
+
+@pytest.fixture
+def whole(tmp_path: Path, sample: Path) -> Path:
+    """Runs whose files are read as a whole, each with something to warn of, and one of which nothing can be read."""
+    folder = tmp_path / "whole"
+    for number in range(3):
+        run = folder / f"run-{number}"
+        run.mkdir(parents=True)
+        for host in (A, B, C):
+            file = p.pcap(packet.record for packet in ring(A, B, C, rounds=20 + number) if passing(host)(packet))
+            (run / f"worker-{host[-1]}.pcap").write_bytes(file[: -10 * (host == B)])
+    (folder / "nothing").mkdir()
+    (folder / "nothing" / "worker-1.pcap").write_bytes(b"no capture")
+    (folder / "sampled").symlink_to(sample / SAMPLED)
+    return folder
+
+
+def both(source: Path, out: Path, scheduler: str, said: Said | None = None, **options: Any) -> None:
+    """Ingest by one thread and on a cluster: the same bytes and the same warnings in the same order."""
+    one, said = Messages(), said or Said()
+    pipeline.ingest([str(source)], out / "one", IngestOptions(jobs=1, **options), one)
+    assert one.warnings
+    pipeline.ingest([str(source)], out / "other", IngestOptions(scheduler=scheduler, **options), said)
+    assert said.warnings == one.warnings
+    assert hashes_of(out / "other") == hashes_of(out / "one")
+
+
+def made_here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The runs whose tables this process makes from now on."""
+    made: list[str] = []
+    write = pipeline.write_tables
+
+    def noted(facts: RunFacts, *others: Any) -> Found:
+        made.append(facts.run_id)
+        return write(facts, *others)
+
+    monkeypatch.setattr(pipeline, "write_tables", noted)
+    return made
+
+
+def test_a_worker_makes_the_tables(whole: Path, tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here are only facts without samples, and the tables' files."""
+    made = made_here(monkeypatch)
+    seen: list[tuple[bool, int]] = []
+    write_run = pipeline._write_run
+
+    def looked_at(facts: RunFacts, *others: Any) -> Found:
+        seen.extend((bool(file.cells or file.trains), file.samples.num_rows) for file in facts.files)
+        return write_run(facts, *others)
+
+    monkeypatch.setattr(pipeline, "_write_run", looked_at)
+    both(whole, tmp_path, address)
+    one, other = seen[: len(seen) // 2], seen[len(seen) // 2 :]
+    assert any(cells and samples for cells, samples in one)
+    assert set(other) == {(False, 0)}
+    assert sorted(made) == ["run-0", "run-1", "run-2", "sampled"]  # by the one thread
+
+
+@pytest.mark.parametrize("why", ["large", "packets"])
+def test_what_a_worker_cannot_hold_comes_here(
+    why: str, whole: Path, tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "_MOST_HELD", 1 << 30 if why == "packets" else 1000)
+    made = made_here(monkeypatch)
+    both(whole / "run-0", tmp_path, address, packets=why == "packets")
+    assert made == ["run-0"] * 2
+
+
+def test_other_steps_are_read_again(tmp_path: Path, sample: Path, address: str) -> None:
+    """The logs are a second slow: a worker tells so, and the tables are those of the second reading."""
+    folder = tmp_path / "late"
+    shutil.copytree(sample / SAMPLED, folder)
+    (folder / "worker-9.pcap").write_bytes(b"no capture")  # to warn of
+    for log in folder.glob("train_history*.log"):
+        head, *rows = log.read_text().splitlines()
+        late = [re.sub(r",(\d{10})\.", lambda found: f",{int(found[1]) - 3600}.", row) for row in rows]
+        log.write_text("\n".join([head, *late, ""]))
+    said = Said()
+    both(folder, tmp_path, address, said, clock_offset="auto")
+    assert any("added to the logs' times, reading again" in line for line in said.notes)
+
+
+@pytest.mark.parametrize("lost", ["worker", "scheduler"])
+def test_a_loss_between_reading_and_writing(
+    lost: str, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When all of a run is read, its worker dies with what it holds, or the scheduler too: its files are read again."""
+    end, ended = Cluster._end, []
+    with started(tmp_path, workers=1) as running:
+
+        def kill_before(self: Cluster, run: RunEnd, read: Read) -> Any:
+            if len(run.reads) == run.files - 1 and not ended:
+                ended.append(run)
+                if lost == "worker":
+                    os.kill(wait_for(running.worker_pids)[0], signal.SIGKILL)
+                else:
+                    start_again(running)
+            return end(self, run, read)
+
+        monkeypatch.setattr(Cluster, "_end", kill_before)
+        said = Said()
+        both(whole / "run-0", tmp_path, running.address, said)
+    assert ended
+    assert run_again(said) > 0
+
+
+def test_a_large_description_is_sent_without_a_warning(address: str) -> None:
+    """Logs of a million steps are above the size from which Dask warns of a task."""
+    with warnings.catch_warnings(), Cluster(address, 1, 1, Messages()) as cluster:
+        warnings.simplefilter("error", UserWarning)
+        assert cluster.submit(len, bytes(11_000_000)).result() == 11_000_000
+
+
+def test_a_full_disk_of_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is full is where it keeps temporary files."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(end_of_run, "write_tables", full)
+    folder = write_captures(tmp_path / "run", {"worker-1.pcap": ring(A, B)})
+    run = RunInput("run", folder, (folder / "worker-1.pcap",))
+    task = ReadTask(*run.captures, "", "numba", ReadOptions(10**6, np.empty(0, np.int64), tmp_path / "cells"))
+    description = describe(run, read_metadata(folder, None), None)
+    facts = RunFacts(description, (), 10**6, 200_000, "", description.packet_needs, LogClock(), ())
+    with pytest.raises(StorageError, match=r"no space to write \(No space left on device\); out holds .*; set TMPDIR"):
+        end_of_run.end_on_worker(facts, IngestOptions(), "out", [(read(task), {})])
 
 
 def test_files_that_are_not_cut() -> None:
@@ -213,15 +366,20 @@ def test_the_scheduler_is_restarted(runs: Path, tmp_path: Path, expected: dict[s
             nonlocal seen
             seen += 1
             if seen == 10:
-                for process in cluster.processes:
-                    cluster.end(process)
-                cluster.start_scheduler()
-                cluster.start_worker()
+                start_again(cluster)
 
         said = Said(restart)
         assert ingested(runs, tmp_path / "out", cluster.address, said) == expected
     assert any("the scheduler is gone" in line for line in said.notes)
     assert run_again(said) > 0
+
+
+def start_again(cluster: dask_cluster.DaskCluster) -> None:
+    """End all processes of a cluster, and start a scheduler at the same port, and a worker."""
+    for process in cluster.processes:
+        cluster.end(process)
+    cluster.start_scheduler()
+    cluster.start_worker()
 
 
 def test_a_worker_of_another_version(runs: Path, tmp_path: Path) -> None:
