@@ -292,13 +292,32 @@ def _runs(phases: Sequence[Phase], size: int) -> Iterator[list[_Piece]]:
         directions[frozenset(stream.hosts for stream in phase.spans)].append(phase)
     for direction in directions.values():
         run: list[_Piece] = []
-        for phase in direction:
-            piece = _Piece(phase, _rounds(phase.messages, size))
+        for piece in _pieces(direction, size):
             if run and not _alike(run[-1], piece, size):
                 yield _of_two(run, size)
                 run = []
             run.append(piece)
         yield _of_two(run, size)
+
+
+def _pieces(direction: Sequence[Phase], size: int) -> Iterator[_Piece]:
+    """The phases with their messages. One that shows no whole number of rounds, since ends are not seen, has as many as
+    a phase beside it with the same bytes that does: the halves of an all-reduce."""
+    for place, phase in enumerate(direction):
+        messages = phase.messages
+        if size > 2 and not _is_whole(messages, size):
+            near = [*direction[max(place - 1, 0) : place], *direction[place + 1 : place + 2]]
+            like = [one.messages for one in near if _as_many_bytes(one, phase) and _is_whole(one.messages, size)]
+            messages = next((other for other in like if abs(other - messages) < size - 1), messages)
+        yield _Piece(phase, _rounds(messages, size))
+
+
+def _is_whole(messages: float, size: int) -> bool:
+    return messages > 0 and messages % (size - 1) == 0
+
+
+def _as_many_bytes(one: Phase, other: Phase) -> bool:
+    return abs(one.bytes / other.bytes - 1) < SAME_LENGTH
 
 
 def _rounds(messages: float, size: int) -> int:
@@ -310,7 +329,7 @@ def _rounds(messages: float, size: int) -> int:
 
 def _alike(one: _Piece, other: _Piece, size: int) -> bool:
     if size == 2:  # every number of messages is a multiple of one
-        return abs(one.phase.bytes / other.phase.bytes - 1) < SAME_LENGTH
+        return _as_many_bytes(one.phase, other.phase)
     return abs(one.length / other.length - 1) < SAME_LENGTH
 
 

@@ -159,11 +159,25 @@ def chain_of(places: Array, lengths: Array, size: float, slack: float, even: boo
 
     Returns their indices and the number of each one's step. even: demand that their lengths are alike.
     """
-    best, found = -1.0, None
     # lists: for a few numbers at a time numpy takes ten times as long
-    place, length = places.tolist(), lengths.tolist()
-    begin = np.flatnonzero(places < places[0] + 1.5 * size)
-    for first in np.sort(begin[np.argsort(-lengths[begin], kind="stable")[:_MOST_STARTS]]).tolist():
+    if found := _best_chain(places.tolist(), lengths.tolist(), size, slack, even):
+        return np.array(list(found.values())), np.array(list(found))
+    # parameters sent before training are no whole number of steps: no chain begins there, but one ends with training
+    back = places[-1] - places[::-1]
+    found = _best_chain(back.tolist(), lengths[::-1].tolist(), size, slack, even)
+    if found is None:
+        return None
+    steps = np.array(list(found))[::-1]
+    return len(places) - 1 - np.array(list(found.values()))[::-1], steps[0] - steps
+
+
+def _best_chain(
+    place: list[float], length: list[float], size: float, slack: float, even: bool
+) -> dict[int, int] | None:
+    """As chain_of(), by the step, of those that begin in the first one or two steps."""
+    best, found = -1.0, None
+    begin = range(bisect.bisect_left(place, place[0] + 1.5 * size))
+    for first in sorted(sorted(begin, key=lambda index: -length[index])[:_MOST_STARTS]):
         last = int((place[-1] + slack - place[first]) // size)
         if not _LEAST_STEPS - 1 <= last < len(place) / _LEAST_PRESENCE:
             continue
@@ -175,7 +189,7 @@ def chain_of(places: Array, lengths: Array, size: float, slack: float, even: boo
         value = statistics.median(math.log1p(one / MS) for one in usual) * len(chain) / (last + 1)
         if value > best and (not even or _quantile(usual, 0.9) <= _MOST_SPREAD * _quantile(usual, 0.1)):
             best, found = value, chain
-    return None if found is None else (np.array(list(found.values())), np.array(list(found)))
+    return found
 
 
 def _chain(

@@ -371,6 +371,25 @@ def test_a_chosen_communicator_has_one_topology_where_all_its_patterns_have(
     assert tables.patterns_of(jobs).to_pylist()[0]["topology"] is None  # of a whole run no law says what it sends
 
 
+def test_halves_of_an_all_reduce_have_as_many_messages_where_some_ends_are_not_seen() -> None:
+    """A ring of three hosts that pauses in the middle; three of four ends are seen in one half, two in the other."""
+    number, streams = np.arange(6), []
+    for host in range(3):
+        size = np.full(48, 1_000_000)
+        start = np.cumsum(size) - size
+        first = (100_000_000 * number[:, None] + 1_000_000 * np.arange(8)).ravel()
+        ends = (8_000_000 * number[:, None] + 1_000_000 * np.array([2, 3, 4, 6, 8])).ravel()
+        streams.append(Stream(host, str(host), str((host + 1) % 3), start, size, first, first + 500_000, ends))
+    begin = 100_000_000 * number
+    steps = Steps(
+        dict.fromkeys(streams, 0.0), dict.fromkeys(streams, 8e6), number, begin, begin - 50_000_000, number[:-1]
+    )
+    parts = {stream: parts_of(stream, steps) for stream in streams}
+    halves = [measured(dict.fromkeys(streams, span), steps, parts) for span in ((0.0, 4e6), (4e6, 8e6))]
+    (one,) = collectives(steps, parts, [half for half in halves if half])
+    assert (one.kind, one.tensor_bytes) == ("all_reduce", 6_000_000)
+
+
 def test_rings_without_a_pause_between_them_are_told_apart_by_their_bytes() -> None:
     """A tensor group's all-reduce, and those of two data groups that share hosts with it, in one phase."""
     tensor = [("5", "6"), ("6", "7"), ("7", "8"), ("8", "5")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter, defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -287,6 +288,27 @@ def ring_with_a_late_host(late_ms: float, steps: int = 12) -> list[Stream]:
         )
         for host in range(4)
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("before", [0.0, 0.7, 2.3, 4.3])
+def test_parameters_sent_before_training_hide_no_period(before: float) -> None:
+    """A host sends them on one of its flows, with pauses. They are this share of a step's bytes, after which all its
+    steps begin."""
+    stream = ring_with_a_late_host(0, 24)[0]
+    size = np.full(10, round(600_000 * before / 10) + 1)
+    start = np.cumsum(size) - size
+    first = 20_000_000 * np.arange(10)
+    found = periods(
+        replace(
+            stream,
+            start=np.append(start, size.sum() + stream.start),
+            size=np.append(size, stream.size),
+            first=np.append(first, 500_000_000 + stream.first),
+            last=np.append(first + 1_000_000, 500_000_000 + stream.last),
+        )
+    )
+    assert found[0].size == 600_000
+    assert len(found[0].step) >= 23, "of 24 steps"
 
 
 @pytest.mark.parametrize("late_ms", [0, 20, 40, 100, 300])
