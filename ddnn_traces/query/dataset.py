@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 import duckdb
 
 from ddnn_traces.errors import QueryError, UsageError
-from ddnn_traces.query import catalogue, inferred, missing, read_only, views
+from ddnn_traces.query import catalogue, clocks, inferred, missing, read_only, views
 from ddnn_traces.store import places, schema
 from ddnn_traces.text import counted, meant, nearest
 
@@ -500,6 +500,9 @@ class Dataset:
         problems = [f"run {row['run_id']}: {row['problem']}" for row in rows]
         if _mixes_jobs(name) and not catalogue.SELECTION.keys() & params:
             problems += self._other_traffic(name, params)
+        if name in clocks.BETWEEN_HOSTS:
+            offsets = [tuple(row.values()) for row in self.sql_arrow(clocks.OFFSETS).to_pylist()]
+            problems += [f"run {run_id}: {said}" for run_id, said in clocks.differences(offsets)]
         return problems + missing.lines_of_undeclared(self._connection, name, len(self.run_ids))
 
     def _other_traffic(self, name: str, params: Mapping[str, Any]) -> list[str]:

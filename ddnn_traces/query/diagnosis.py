@@ -11,6 +11,7 @@ from functools import cached_property
 
 import polars as pl
 
+from ddnn_traces.query import clocks
 from ddnn_traces.query.dataset import Dataset, StoredViews
 from ddnn_traces.text import counted, digits, listed
 
@@ -21,7 +22,7 @@ _MOST_RUNS = 3  # in a sentence
 #: Kinds of remarks above the findings of a job, and below them, in order; findings have the kinds of the verdicts.
 _ABOVE = (
     *("several_jobs", "job_filter", "one_host_captured", "hosts_without_capture", "unknown_payload", "no_job"),
-    *("steps_without_job", "doubtful_steps"),
+    *("steps_without_job", "clocks_differ", "doubtful_steps"),
 )
 _BELOW = ("late_together", "long_steps", "two_hosts", "nothing")
 
@@ -97,14 +98,18 @@ class Diagnosis:
     def _findings(self) -> Iterator[str]:
         """The verdicts of each job below its name and its doubts."""
         doubts = {(one.run_id, one.job): one.sentence for one in self._by_kind["doubtful_steps"]}
+        of_clocks = {one.run_id: one.sentence for one in self._by_kind["clocks_differ"]}
         numbers = Counter(self.jobs["run_id"])
         columns = ("run_id", "job", "rank", "confidence", "is_established", "sentence")
         for run_id, job, rank, confidence, is_established, sentence in self.verdicts.select(columns).iter_rows():
             if rank == 1:
                 yield f"{run_id}, job {job}:" if numbers[run_id] > 1 else f"{run_id}:"
+                if run_id in of_clocks:
+                    yield f"  {of_clocks[run_id]}"
                 if (run_id, job) in doubts:
                     yield f"  Steps and costs are doubtful: {_small(doubts[run_id, job])}"
-            yield f"  {rank}. {sentence}{f' Confidence {confidence:.2f}.' if is_established else ''}"
+            sure = f" Confidence {confidence:.2f}{' if the clocks agreed' if run_id in of_clocks else ''}."
+            yield f"  {rank}. {sentence}{sure if is_established else ''}"
 
     def _besides(self) -> Iterator[str]:
         for kind in ("late_together", "long_steps"):
@@ -114,6 +119,7 @@ class Diagnosis:
         if quiet := self._by_kind["nothing"]:
             yield f"Nothing stands out in {counted(len(quiet), 'job')}."
         found = {*self.verdicts.select("run_id", "job").iter_rows()}
+        yield from (one.line for one in self._by_kind["clocks_differ"] if one.run_id not in {*self.verdicts["run_id"]})
         for one in self._by_kind["doubtful_steps"]:
             if (one.run_id, one.job) not in found:
                 yield f"{one.run_id}, job {one.job}: {_small(one.sentence)}"
@@ -184,6 +190,7 @@ def _of_jobs(dataset: Dataset, verdicts: pl.DataFrame, jobs: pl.DataFrame) -> It
         if (run_id, job) not in told:
             yield Remark(run_id, job, "nothing", "Nothing stands out.")
     yield from doubts(jobs, set(dataset.query("logged_steps")["run_id"]))
+    yield from unlike_clocks(dataset, jobs)
 
 
 def _of_several_jobs(dataset: Dataset) -> Iterator[Remark]:
@@ -255,6 +262,13 @@ def doubts(jobs: pl.DataFrame, logged: set[str]) -> Iterator[Remark]:
             f"{others} (query jobs); so a collective may be of several steps, or a part of one."
         )
         yield Remark(run_id, job, "doubtful_steps", said)
+
+
+def unlike_clocks(dataset: Dataset, jobs: pl.DataFrame) -> list[Remark]:
+    """Of each run with a job whose hosts have clocks that differ. jobs: rows of the query."""
+    seen = set(jobs["run_id"])
+    found = clocks.differences(dataset.sql(clocks.OFFSETS).rows())
+    return [Remark(run, None, "clocks_differ", sentence) for run, sentence in found if run in seen]
 
 
 def of_two_hosts(jobs: pl.DataFrame) -> list[Remark]:

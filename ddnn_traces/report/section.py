@@ -105,6 +105,11 @@ class Results:
         return [one.line for one in diagnosis.paused(self.rows(Source("long_steps")), self._dataset)]
 
     @cached_property
+    def clocks(self) -> list[str]:
+        """A sentence for each run with a job whose hosts have clocks that differ, as of the command diagnose."""
+        return [one.line for one in diagnosis.unlike_clocks(self._dataset, self.rows(Source("jobs")))]
+
+    @cached_property
     def fit(self) -> Regression:
         """The regression of the volume of a step."""
         return regression.fit(self.rows(Source("run_step_volume")))

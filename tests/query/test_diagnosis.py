@@ -224,3 +224,38 @@ def test_pauses_that_miss_some_steps_put_none_in_doubt(pauses: int, logged: int 
         )
         (row,) = connection.sql(catalogue.find("jobs").sql).pl().rows(named=True)
     assert row["agreed_share"] == pytest.approx(agreed) and row["confidence"] == pytest.approx(agreed)
+
+
+def test_clocks_that_differ_are_said_where_times_of_hosts_are_compared(command: RunCommand, tmp_path: Path) -> None:
+    """A host's lateness and cost were given with confidence 1.00, although its clock was known to be off."""
+    run, quiet, near = ring("r", 1, always(1, 15)), ring("quiet", 2), ring("near", 3, always(1, 15))
+    for of_run, offsets in (run, [0, 0, 50, -50]), (quiet, [0, 0, 0, -30]), (near, [0, 0, 2, -2]):
+        of_run["captures"] = of_run["captures"].with_columns(
+            clock_offset_ns=pl.Series([str(offset * 1_000_000) for offset in offsets]),
+            clock_offset_uncertainty_ns=pl.lit("2000"),
+            clock_reference_ip=pl.lit("10.0.0.1"),
+        )
+    with dataset(tmp_path / "dataset", run, quiet, near) as opened:
+        with Results(opened) as results:
+            [section] = steps.chapter.sections(results, only=["delays"])
+        [note, other] = opened.remarks("critical_path", {})
+        assert opened.remarks("edge_times", {}) == []
+    said = command("diagnose", "dataset").stdout.decode().splitlines()
+    sentence = (
+        "The clocks of worker-3 and worker-4 differ by 100 ms (check host_clock): times between hosts are wrong by "
+        "up to that, and so may be which host is late, and what it costs. Shift the captures (editcap -t -0.05 for "
+        "worker-3, editcap -t 0.05 for worker-4) and ingest them again."
+    )
+    assert said[:2] == ["near:", said[1]] and said[1].endswith("Confidence 1.00.")
+    assert said[2:4] == ["r:", f"  {sentence}"]
+    assert said[4].startswith("  1. worker-2 is late") and said[4].endswith(" Confidence 1.00 if the clocks agreed.")
+    assert said[5] == "Nothing stands out in 1 job."
+    assert said[6].startswith("quiet: The clocks of worker-1 and worker-4 differ by 30 ms ") and len(said) == 7
+    assert "(editcap -t 0.03 for worker-4)" in said[6]
+    assert other == f"run r: {sentence}" and note == f"run {said[6]}"
+    assert section.lists[-1] == ("Clocks that differ", [said[6], f"r: {sentence}"])
+    rows = json.loads(command("diagnose", "dataset", "--format", "json").stdout)
+    assert [(row["run_id"], row["kind"]) for row in rows] == [
+        *(("near", "slow_host"), ("quiet", "clocks_differ"), ("quiet", "nothing")),
+        *(("r", "clocks_differ"), ("r", "slow_host")),
+    ]

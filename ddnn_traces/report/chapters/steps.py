@@ -63,13 +63,16 @@ def delays(section: Section, jobs: pl.DataFrame) -> None:
         ("Several hosts late at once", "Several hosts are late in the same steps", together),
         ("Few long steps", "Few long steps cost time", section.results.pauses),
     ]
+    off = section.results.clocks
     section.lists = [(title, of_jobs) for title, _, of_jobs in others if of_jobs]
     said = [costliest(established, jobs), by_chance(found, established)]
     two = diagnosis.of_two_hosts(jobs)
     if established.is_empty() and (found.height or not section.lists):
         said = [_nothing(found.height, jobs.height if found.height else jobs.height - len(two))]
     said += [f"{what} in {counted(len(of_jobs), 'job')}: {of_jobs[0]}" for _, what, of_jobs in others if of_jobs]
-    section.headline = " ".join(filter(None, [*said, diagnosis.of_two(two)]))
+    section.headline = " ".join(filter(None, [*said, diagnosis.of_two(two), *off[:1]]))
+    if off:
+        section.lists.append(("Clocks that differ", off))
     if found.is_empty():
         return
     columns = [
