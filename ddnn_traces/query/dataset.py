@@ -509,11 +509,14 @@ class Dataset:
         """For each run with traffic beside a training job, the command that leaves it out."""
         lines = []
         rows = self.query_arrow("other_traffic", {}).to_pylist()
+        averaging = "SELECT run_id FROM jobs_of_run WHERE is_pair_averaging"
+        one_training = set(self.sql_arrow(averaging)["run_id"].to_pylist()) if rows else set()
         for run_id, jobs, problem in ((row["run_id"], row["jobs"], row["problem"]) for row in rows if row["problem"]):
             given = [word for item in params.items() for word in ("--param", "=".join(map(str, item)))]
             words = ["ddnn-traces", "query", self.name, name, "--run", run_id, *given, "--param", "job=0"]
             others = f" (jobs 0 to {jobs - 1})" if jobs > 1 else ""
-            lines.append(f"run {run_id}: {problem}; of one job alone{others}: {shlex.join(words)}")
+            one_job = "" if run_id in one_training else f"; of one job alone{others}: {shlex.join(words)}"
+            lines.append(f"run {run_id}: {problem}{one_job}")
         return lines
 
     def missing_files(self) -> list[str]:

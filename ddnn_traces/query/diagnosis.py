@@ -196,9 +196,9 @@ def _of_jobs(dataset: Dataset, verdicts: pl.DataFrame, jobs: pl.DataFrame) -> It
 def _of_several_jobs(dataset: Dataset) -> Iterator[Remark]:
     mixed = dataset.query("jobs_of_run").drop_nulls("problem")
     filters = dataset.query("job_filters").rows_by_key("run_id") if mixed.height else {}
-    for run_id, problem in mixed.select("run_id", "problem").iter_rows():
+    for run_id, problem, is_averaging in mixed.select("run_id", "problem", "is_pair_averaging").iter_rows():
         yield Remark(run_id, None, "several_jobs", f"{problem}.")
-        for job, expression, reason in filters.get(run_id, []):
+        for job, expression, reason in [] if is_averaging else filters.get(run_id, []):
             # addresses of others' data, to be copied to a shell
             yield Remark(run_id, job, "job_filter", reason or f"--filter {shlex.quote(expression)}")
 
@@ -238,10 +238,12 @@ def paused(long_steps: pl.DataFrame, dataset: Dataset) -> Iterator[Remark]:
             waits.append(f"for data of a collective in {within}")
         if alike := rows.filter(waits_for="all hosts").height:
             waits.append(f"of all hosts alike, as for a validation, in {alike}")
+        step, step_ms = rows.sort("step_ms", descending=True).select("step", "step_ms").row(0)
         many = f"{rows.height} of {counted(rows['steps'][0], 'step')} {'takes' if rows.height == 1 else 'take'}"
         said = (
             f"{many} at least twice the median ({digits(rows['median_ms'][0])} ms), which costs {share:.0%} of the "
-            f"time behind the first step; the longest wait is {', '.join(waits)} (query long_steps)."
+            f"time behind the first step; the longest, step {step}, takes {digits(step_ms / 1e3)} s; "
+            f"the longest wait is {', '.join(waits)} (query long_steps)."
         )
         yield Remark(run_id, job, "long_steps", said)
 

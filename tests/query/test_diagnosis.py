@@ -14,7 +14,7 @@ from slow_rings import STEPS, always, dataset, ring
 from tools import RunCommand
 
 import ddnn_traces
-from ddnn_traces.query import catalogue
+from ddnn_traces.query import catalogue, diagnosis
 from ddnn_traces.report.chapters import steps, trust
 from ddnn_traces.report.section import Results
 
@@ -122,10 +122,15 @@ def test_diagnose_tells_of_a_host_that_pauses_in_few_steps(command: RunCommand, 
     [line] = [line for line in said if line.startswith("r, job 0: ")]
     assert re.fullmatch(
         rf"r, job 0: 2 of {STEPS - 1} steps take at least twice the median \([\d.]+ ms\), which costs \d+% of the time "
-        r"behind the first step; the longest wait is for worker-3 in 2 \(query long_steps\)\.", line
+        r"behind the first step; the longest, step (4|9), takes 0\.\d+ s; "
+        r"the longest wait is for worker-3 in 2 \(query long_steps\)\.", line
     )  # fmt: skip
     [once] = [line for line in said if line.startswith("once, job 0: ")]
-    assert f"1 of {STEPS - 1} steps takes at least" in once and "the longest wait is for worker-2 in 1 (" in once
+    assert (
+        f"1 of {STEPS - 1} steps takes at least" in once
+        and "the longest, step 5, takes 0.3" in once
+        and "the longest wait is for worker-2 in 1 (" in once
+    )
     [together] = [line for line in said if line.startswith("alike, job 0: ")]
     assert "the longest wait is of all hosts alike, as for a validation, in 1 (" in together
     assert section.headline == f"Few long steps cost time in 3 jobs: {together}"
@@ -259,3 +264,42 @@ def test_clocks_that_differ_are_said_where_times_of_hosts_are_compared(command: 
         *(("near", "slow_host"), ("quiet", "clocks_differ"), ("quiet", "nothing")),
         *(("r", "clocks_differ"), ("r", "slow_host")),
     ]
+
+
+def test_pairs_that_meet_at_random_are_not_advised_to_be_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one training by pair averaging two jobs are seen, since its hosts have no common steps."""
+    with duckdb.connect() as connection:
+        connection.execute(
+            "CREATE TABLE job_periods AS FROM (VALUES ('gossip', 0, 'a,b'), ('gossip', 1, 'b,c'), ('rings', 0, 'a,b'), "
+            "('rings', 1, 'a,b'), ('apart', 0, 'a,b'), ('apart', 1, 'c,d')) AS t(run_id, job, hosts)"
+        )
+        connection.execute("CREATE TABLE job_steps AS SELECT run_id, job, 0 AS start_ns, 9 AS end_ns FROM job_periods")
+        connection.execute("CREATE TABLE events (run_id VARCHAR, kind VARCHAR)")
+        connection.execute(
+            "CREATE TABLE topology_matches AS FROM (VALUES ('gossip', 'pair_averaging'), ('rings', 'ring'), "
+            "('apart', 'pair_averaging')) AS t(run_id, topology)"
+        )
+        rows = connection.sql(catalogue.find("jobs_of_run").sql).pl()
+    assert dict(rows.select("run_id", "is_pair_averaging").iter_rows()) == {
+        "apart": False, "gossip": True, "rings": False,
+    }  # fmt: skip
+    problems = dict(rows.select("run_id", "problem").iter_rows())
+    assert "one training in which pairs of hosts meet at random" in problems["gossip"]
+    assert {run for run, problem in problems.items() if "folder of its own" in problem} == {"apart", "rings"}
+    with dataset(tmp_path / "dataset", ring("gossip", 1), ring("rings", 2)) as opened:
+        traffic = opened.query("other_traffic")
+        several = traffic.with_columns(jobs=pl.lit(2), problem=pl.col("run_id").replace_strict(problems, default=None))
+        filters = pl.DataFrame(
+            [("gossip", 0, "port 1", None), ("rings", 0, "port 2", None)],
+            ["run_id", "job", "expression", "reason"],
+            orient="row",
+        )
+        made = {"other_traffic": several, "jobs_of_run": rows.filter(pl.col("run_id") != "apart")}
+        made["job_filters"] = filters
+        monkeypatch.setattr(opened, "query", lambda name: made[name])
+        said = [(one.run_id, one.kind) for one in diagnosis._of_several_jobs(opened)]
+        assert said == [("gossip", "several_jobs"), ("rings", "several_jobs"), ("rings", "job_filter")]
+        monkeypatch.setattr(opened, "query_arrow", lambda name, _: made[name].to_arrow())
+        monkeypatch.setattr(opened, "sql_arrow", lambda _: rows.filter("is_pair_averaging").to_arrow())
+        notes = opened._other_traffic("topology", {})
+    assert ["--param job=0" in note for note in notes] == [False, True]

@@ -79,9 +79,12 @@ def _several_jobs(section: Section) -> list[str]:
     )
     columns = [texts("run", "run_id"), numbers("jobs", "jobs", count), texts("what to do", "problem")]
     section.table(some, columns, caption, source)
-    named = listed(some["run_id"].to_list(), _MOST_NAMES)
+    mixed = some.filter(~pl.col("is_pair_averaging"))
+    if mixed.is_empty():
+        return []
+    named = listed(mixed["run_id"].to_list(), _MOST_NAMES)
     return [
-        f"several jobs are in the captures of {counted(some.height, 'run')} ({named}): topology, totals and steps "
+        f"several jobs are in the captures of {counted(mixed.height, 'run')} ({named}): topology, totals and steps "
         "are of all together"
     ]
 
