@@ -237,9 +237,9 @@ def diagnose(dataset: Dataset) -> pl.DataFrame:
 
     Columns as of the query verdicts, whose rows it has. Other rows have no rank, and their kind says what the sentence
     is of: late_together, long_steps (other ways to lose time), doubtful_steps, clocks_differ (of a run), two_hosts,
-    nothing (no such finding), several_jobs, job_filter (the --filter of ingest for a job), and where no job is seen
-    one_host_captured, hosts_without_capture, unknown_payload, steps_without_job, no_job. Each run has a row; times in
-    ms. docs/delays.md has the method. Raises errors.DdnnTracesError.
+    sends_alone, nothing (no such finding), several_jobs, job_filter (the --filter of ingest for a job), and where no
+    job is seen one_host_captured, hosts_without_capture, unknown_payload, steps_without_job, no_job. Each run has a
+    row; times in ms. docs/delays.md has the method. Raises errors.DdnnTracesError.
 
     Example:
 

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import polars as pl
 
-from ddnn_traces.query import clocks
+from ddnn_traces.query import clocks, quiet_jobs
 from ddnn_traces.query.dataset import Dataset, StoredViews
 from ddnn_traces.text import counted, digits, listed
 
@@ -24,7 +24,7 @@ _ABOVE = (
     *("several_jobs", "job_filter", "one_host_captured", "hosts_without_capture", "unknown_payload", "no_job"),
     *("steps_without_job", "clocks_differ", "doubtful_steps"),
 )
-_BELOW = ("late_together", "long_steps", "two_hosts", "nothing")
+_BELOW = ("late_together", "long_steps", "two_hosts", "sends_alone", "nothing")
 
 #: Queries with views in common.
 _READ = ("verdicts", "long_steps", "late_together", "jobs", "jobs_of_run", "inferred_steps", "logged_steps")
@@ -33,6 +33,11 @@ _OF_TWO = (
     "nobody can tell which of the two is slow: no third host shows how long one should need. See query "
     "collective_entries for the time of each."
 )
+_OF_SENDS = (
+    "Its collectives are sends between two hosts each, so nobody can tell which host is slow: none enters one with "
+    "others (queries collectives, host_activity)."
+)
+_NOTHING = "Nothing stands out."
 _ALONE = (
     "one host alone was captured, so no job is seen: what the others send to each other is missing. Its flows, volumes "
     "and steps are there (queries traffic_matrix, inferred_steps); topology, collectives and slow hosts need the "
@@ -118,6 +123,8 @@ class Diagnosis:
             yield of_two(two)
         if quiet := self._by_kind["nothing"]:
             yield f"Nothing stands out in {counted(len(quiet), 'job')}."
+            yield from (f"  {one.line.replace(f'{_NOTHING} ', '')}" for one in quiet if one.sentence != _NOTHING)
+        yield from (one.line for one in self._by_kind["sends_alone"])
         found = {*self.verdicts.select("run_id", "job").iter_rows()}
         yield from (one.line for one in self._by_kind["clocks_differ"] if one.run_id not in {*self.verdicts["run_id"]})
         for one in self._by_kind["doubtful_steps"]:
@@ -186,11 +193,19 @@ def _of_jobs(dataset: Dataset, verdicts: pl.DataFrame, jobs: pl.DataFrame) -> It
     beside += of_two_hosts(jobs)
     yield from beside
     told = {*verdicts.select("run_id", "job").iter_rows(), *((one.run_id, one.job) for one in beside)}
-    for run_id, job in jobs.select("run_id", "job").iter_rows():
-        if (run_id, job) not in told:
-            yield Remark(run_id, job, "nothing", "Nothing stands out.")
+    yield from _of_quiet_jobs(dataset, [job for job in jobs.select("run_id", "job").iter_rows() if job not in told])
     yield from doubts(jobs, set(dataset.query("logged_steps")["run_id"]))
     yield from unlike_clocks(dataset, jobs)
+
+
+def _of_quiet_jobs(dataset: Dataset, quiet: list[tuple[str, int]]) -> Iterator[Remark]:
+    """Of jobs of which nothing else is told."""
+    if not quiet:
+        return
+    sends, extras = quiet_jobs.sends_alone(dataset), quiet_jobs.extras(dataset, quiet)
+    for job in quiet:
+        kind, sentence = ("sends_alone", _OF_SENDS) if job in sends else ("nothing", _NOTHING)
+        yield Remark(*job, kind, " ".join(filter(None, [sentence, extras.get(job)])))
 
 
 def _of_several_jobs(dataset: Dataset) -> Iterator[Remark]:

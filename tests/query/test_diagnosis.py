@@ -14,7 +14,7 @@ from slow_rings import STEPS, always, dataset, ring
 from tools import RunCommand
 
 import ddnn_traces
-from ddnn_traces.query import catalogue, diagnosis
+from ddnn_traces.query import catalogue, diagnosis, quiet_jobs
 from ddnn_traces.report.chapters import steps, trust
 from ddnn_traces.report.section import Results
 
@@ -303,3 +303,53 @@ def test_pairs_that_meet_at_random_are_not_advised_to_be_split(tmp_path: Path, m
         monkeypatch.setattr(opened, "sql_arrow", lambda _: rows.filter("is_pair_averaging").to_arrow())
         notes = opened._other_traffic("topology", {})
     assert ["--param job=0" in note for note in notes] == [False, True]
+
+
+def test_beside_nothing_diagnose_tells_of_other_traffic_and_of_bytes_sent_again(
+    command: RunCommand, tmp_path: Path
+) -> None:
+    runs = [ring(name, seed) for seed, name in enumerate(("other", "again", "before", "even"), start=1)]
+    for run in runs:
+        run["flows"] = run["flows"].with_columns(payload_bytes=pl.lit("1000000"), retransmitted_bytes=pl.lit("0"))
+        run["flow_windows"] = run["flow_windows"].with_columns(payload_bytes=pl.lit("0"))
+    for run, at_ns in (runs[0], 0), (runs[2], -(10**12)):
+        beside = {"flow_id": "99", "src_ip": "10.0.0.1", "dst_ip": "10.0.0.3", "dst_port": "5201", "protocol": "6"}
+        beside |= {"payload_bytes": "400000", "run_id": run["flows"]["run_id"][0]}
+        run["flows"] = pl.concat([run["flows"], pl.DataFrame([beside])], how="diagonal")
+        window = run["flow_windows"].filter(pl.col("flow_id") == "5")[5:6]
+        start = str(int(window["window_start_ns"][0]) + at_ns)
+        window = window.with_columns(
+            flow_id=pl.lit("99"), payload_bytes=pl.lit("400000"), window_start_ns=pl.lit(start)
+        )
+        run["flow_windows"] = pl.concat([run["flow_windows"], window])
+    again = pl.when(pl.col("flow_id") == "2").then(pl.lit("9000")).otherwise("retransmitted_bytes")
+    runs[1]["flows"] = runs[1]["flows"].with_columns(again.alias("retransmitted_bytes"))
+    for run in runs:
+        without = set(runs[0]["flows"].columns) - set(run["flows"].columns)
+        run["flows"] = run["flows"].with_columns(pl.lit(None, pl.String).alias(name) for name in without)
+        run["flows"] = run["flows"].select(runs[0]["flows"].columns)
+    dataset(tmp_path / "dataset", *runs).close()
+    assert command("diagnose", "dataset").stdout.decode().splitlines() == [
+        "Nothing stands out in 4 jobs.",
+        "  again, job 0: 0.009 MB from worker-3 to worker-4 (0.9% of that link's bytes) were sent again.",
+        "  other, job 0: 0.4 MB (10% of its bytes) go beside it from worker-1 to worker-3, port 5201.",
+    ]
+
+
+def test_of_jobs_of_sends_alone_diagnose_says_that_no_host_can_be_called_slow(
+    command: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a reduce and a broadcast by sends, nothing stood out, although one host computed 120 ms longer."""
+    with duckdb.connect() as connection:
+        connection.execute(
+            "CREATE TABLE collectives AS FROM (VALUES ('sends', 'send'), ('sends', 'send'), ('stages', 'send'), "
+            "('both', 'send'), ('both', 'all_reduce')) AS t(run_id, kind), (SELECT 0 AS job)"
+        )
+        connection.execute("CREATE TABLE communicators AS SELECT 'stages' AS run_id, 0 AS job, 'pipeline' AS role")
+        assert connection.sql(quiet_jobs._SENDS_ALONE).fetchall() == [("sends", 0)]
+    with dataset(tmp_path / "dataset", ring("sends", 1), ring("even", 2)) as opened:
+        monkeypatch.setattr(quiet_jobs, "sends_alone", lambda _: {("sends", 0)})
+        told = diagnosis.diagnose(opened)
+    assert [(one.run_id, one.kind) for one in told.remarks] == [("even", "nothing"), ("sends", "sends_alone")]
+    assert told.lines()[0] == "Nothing stands out in 1 job."
+    assert told.lines()[1].startswith("sends, job 0: Its collectives are sends between two hosts each, so nobody ")
