@@ -13,7 +13,7 @@
 -- column: turn ratio; how far the two directions of a link begin after each other: 0 together, about 0.5 one after the other; null without times
 -- column: by_steps; whether only payload inside steps counts (pair_payload)
 -- column: runner_up; of ring, star, tree and clique the other one that comes nearest (topology_candidates)
--- column: runner_up_share share; part of the payload that its best pairs carry
+-- column: runner_up_share share; part of the payload that its best pairs carry; no shape is tested, so that more than matched_share does not make it the better one
 -- column: level; level of topology_edges on which the shape fits
 -- column: core_hosts hosts; hosts without those that have a single link
 -- column: smaller_party hosts; sharded_parameter_server: hosts of the smaller party; null where servers are workers, too

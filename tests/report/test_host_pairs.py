@@ -47,3 +47,12 @@ def test_the_kind_of_training_is_told_with_what_is_not_known(tmp_path: Path) -> 
     assert "How the job of 2 hosts is parallelised is not known (1 group of 2 hosts): sends between" in parts.headline
     three = sections(tmp_path / "three", "job_parallelism/sends_of_stages_and_of_a_server")["collectives"]
     assert "job 0 of stages (3 hosts) is pipeline parallel (2 groups of 2 hosts)." in three.headline
+
+
+def test_the_runner_up_is_said_to_be_untested(tmp_path: Path) -> None:
+    """ "ring, 87%, runner-up tree, 99.9%" read as if the tree were the better one."""
+    section = sections(tmp_path / "ring", "topology/ring_of_4")["topology"]
+    [table] = section.tables
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    assert " could carry " in row["runner-up"] and row["runner-up"].endswith("%")
+    assert "its shape is not tested, so more is no better" in table.caption

@@ -44,7 +44,8 @@ def topology(section: Section, frame: pl.DataFrame) -> None:
     ]  # fmt: skip
     caption = (
         "From payload inside steps alone. Evidence: the share of payload on the matched pairs, and the best that "
-        "another shape's pairs could carry (runner-up); how alike the pairs' volumes are (evenness), how much a pair's "
+        "another shape's pairs could carry (runner-up: its shape is not tested, so more is no better; hosts that send "
+        "next to nothing give a tree more links); how alike the pairs' volumes are (evenness), how much a pair's "
         "volume varies from step to step (irregularity), and how much later one direction of a link starts than the "
         "other (turn). The root of a tree is where data flow to first in each exchange, with a confidence of its own."
     )
@@ -103,7 +104,10 @@ def _in_runs(kind: str, why: str | None, runs: int) -> str:
 
 def _runner_up(row: dict[str, object]) -> str:
     share = row["runner_up_share"]
-    return "–" if row["runner_up"] is None else f"{words(str(row['runner_up']))}, {percent(number_of(share))}"
+    # "tree, 99.9%" beside a ring with 87% read as if the tree were the better one
+    return (
+        "–" if row["runner_up"] is None else f"{words(str(row['runner_up']))} could carry {percent(number_of(share))}"
+    )
 
 
 @chapter.section(
