@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from ddnn_traces.collectives.steps import (
     constant,
     is_closed,
     is_one_size,
+    recurring_silences,
     share_of_equal,
     step_silences,
 )
@@ -51,7 +53,9 @@ def find_jobs(streams: Sequence[Stream]) -> tuple[list[Job], list[Stream]]:
     )
     possible = _without_validation_beside_ring(possible)
     jobs = _by_step_times(possible)
-    if not any(is_closed(job) for job in jobs) and (job := _with_best_periods(possible)):
+    if not any(is_closed(job) for job in jobs) and (
+        job := _with_clear_periods(possible) or _with_best_periods(possible)
+    ):
         jobs = [job]
     jobs = _completed(_with_others(jobs, possible), streams)
     known = {stream for job in jobs for stream in job}
@@ -207,7 +211,20 @@ def _completed(jobs: list[Job], streams: Sequence[Stream]) -> list[Job]:
     return [*closed, *(job for job in jobs if known.isdisjoint(job))]
 
 
-def _with_best_periods(possible: dict[Stream, list[Period]]) -> Job | None:
+def _with_clear_periods(possible: dict[Stream, list[Period]]) -> Job | None:
+    """Most flows, with a clear period, and those without one that send the same bytes in most of their steps, where
+    these close a job; else None. A flow over a slow link pauses anywhere: what recurs in it by chance tells nothing."""
+    score = {stream: max(period.score for period in found) for stream, found in possible.items()}
+    clear = {stream: found for stream, found in possible.items() if score[stream] >= CLEAR}
+    unclear = [stream for stream in possible if score[stream] < _SURE]
+    if not unclear or len(clear) <= len(possible) / 2:
+        return None
+    job = _with_best_periods(clear, must_close=False)
+    # the slow link may send what was sent before a step, while the other flows are already silent
+    return job and _with_disturbed(job, unclear, [start for _, start, _ in recurring_silences(job)])
+
+
+def _with_best_periods(possible: dict[Stream, list[Period]], must_close: bool = True) -> Job | None:
     """All flows, with the shortest step time at which each has nearly its best score, in phase and closed; else None.
 
     Equal rounds of a ring recur nearly as well as its steps: then no time of its own is clear in any flow. What two
@@ -223,20 +240,25 @@ def _with_best_periods(possible: dict[Stream, list[Period]]) -> Job | None:
         if all(near.values()):
             job = {stream: max(found, key=lambda p: p.score) for stream, found in near.items()}
             sure = not two or min(period.score for period in job.values()) >= ALWAYS
-            if sure and is_closed(job) and len(_in_phase(job)) == 1:
+            if sure and (is_closed(job) or not must_close) and len(_in_phase(job)) == 1:
                 return job
     return None
 
 
-def _with_disturbed(job: Job, streams: Sequence[Stream]) -> Job | None:
+def _with_disturbed(job: Job, streams: Sequence[Stream], more: Sequence[Array] = ()) -> Job | None:
     """The job with all flows that send the same bytes in most of its steps, where it is closed with these; else None.
 
-    A link with loss or a long delay pauses so often that its flows show no period of their own.
+    A link with loss or a long delay pauses so often that its flows show no period of their own. more: times that recur
+    once a step, beside those of its steps.
     """
     if max(period.score for period in job.values()) < _SURE:
         return None
-    for times in _boundaries(job):
-        whole = job | _with_equal_bytes(streams, times)
+    for times in [*_boundaries(job), *more]:
+        sent = sum(float(np.median(np.diff(stream.position_at(times)))) for stream in job)
+        # equal parts of a step may have silences as long
+        parts = max(1, round(sum(period.size for period in job.values()) / max(1.0, sent)))
+        found = _with_equal_bytes(streams, times)
+        whole = job | {stream: replace(period, size=parts * period.size) for stream, period in found.items()}
         if len(job) < len(whole) <= 2 * len(job) and len(hosts_of(whole)) > 2 and is_closed(whole):
             return whole
     return None

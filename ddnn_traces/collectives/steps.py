@@ -95,17 +95,7 @@ def step_silences(job: Job) -> tuple[Array, Array, Array] | None:
     Of several, the longest, or where few hosts end that, one behind which more start by themselves. Returns the
     number of each step, the time of its first message and of the last one before it, ns; None where there is none.
     """
-    first = np.concatenate([stream.first for stream in job])
-    order = np.argsort(first, kind="stable")
-    first = first[order]
-    last = np.maximum.accumulate(np.concatenate([stream.last for stream in job])[order])
-    size = np.concatenate([stream.size for stream in job])[order]
-    before = np.cumsum(size) - size
-    silence = first[1:] - last[:-1]
-    behind = np.flatnonzero(silence > _SILENCE) + 1
-    places, lengths = before[behind].astype(float), silence[behind - 1].astype(float)
-    starts, ends = first[behind].astype(float), last[behind - 1].astype(float)
-    found = [(number, starts[at], ends[at]) for at, number in _step_places(job, places, lengths, starts)]
+    found = recurring_silences(job)
     if not found:
         return None
     longest, hosts = found[0], len(hosts_of(job))
@@ -118,6 +108,21 @@ def step_silences(job: Job) -> tuple[Array, Array, Array] | None:
             if often and _is_even(job, *other[:2]) and _starters(job, *other[1:]) >= least:
                 return other
     return longest
+
+
+def recurring_silences(job: Job) -> list[tuple[Array, Array, Array]]:
+    """The silences of all flows that recur once a step, as step_silences() has them: that of steps is one of these."""
+    first = np.concatenate([stream.first for stream in job])
+    order = np.argsort(first, kind="stable")
+    first = first[order]
+    last = np.maximum.accumulate(np.concatenate([stream.last for stream in job])[order])
+    size = np.concatenate([stream.size for stream in job])[order]
+    before = np.cumsum(size) - size
+    silence = first[1:] - last[:-1]
+    behind = np.flatnonzero(silence > _SILENCE) + 1
+    places, lengths = before[behind].astype(float), silence[behind - 1].astype(float)
+    starts, ends = first[behind].astype(float), last[behind - 1].astype(float)
+    return [(number, starts[at], ends[at]) for at, number in _step_places(job, places, lengths, starts)]
 
 
 def _step_places(job: Job, places: Array, lengths: Array, starts: Array) -> list[tuple[Array, Array]]:
@@ -138,6 +143,10 @@ def _step_places(job: Job, places: Array, lengths: Array, starts: Array) -> list
         if parts == 1:
             longest, steps = float(np.median(lengths[found[0]])), len(found[0])
         elif short < _ALIKE * longest or len(found[0]) < PRESENT * parts * steps or not _recurs(job, parts, own()):
+            continue
+        if parts == 2 and (first := _first_of_halves(found[1], starts[found[0]])) is not None:
+            whole = found[1] % 2 == first
+            recurring = [(found[0][whole], (found[1][whole] - first) // 2), *recurring]
             continue
         if parts == 1 or constant(job, starts[found[0]]) >= CONSTANT:
             recurring = [found, *_recurring(places, lengths, found, step / parts, slack)]
@@ -175,6 +184,19 @@ def _recurs(job: Job, parts: int, possible: dict[Stream, list[Period]]) -> bool:
         for stream, period in job.items()
     ]
     return float(np.mean(found)) >= CONSTANT
+
+
+def _first_of_halves(number: Array, start: Array) -> int | None:
+    """Whether steps start at the even or the odd ones of these parts, where these always take a long and a short time
+    by turns: hosts compute before a step only, at the end of the long one. None where parts are steps."""
+    time, next_ = np.diff(start), np.diff(number) == 1
+    for first in (0, 1):
+        is_short = number[:-1] % 2 == first
+        short, long = time[next_ & is_short], time[next_ & ~is_short]
+        is_rare = _MOST_CHANCE * math.comb(len(long) + len(short), len(long)) >= 2
+        if is_rare and len(short) and long.min() > short.max():
+            return first
+    return None
 
 
 def _is_even(job: Job, number: Array, start: Array) -> bool:

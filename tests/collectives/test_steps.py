@@ -133,6 +133,17 @@ def test_flows_over_a_long_way_join_the_job_of_the_others() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("name", "steps"), [("slow_link_to_a_host", 25), ("slow_link_from_a_host", 15)])
+def test_a_slow_link_of_one_direction_hides_no_steps(name: str, steps: int) -> None:
+    """DistributedDataParallel of four hosts with 4,223,016 bytes of parameters; one link has 60 Mbit/s, one way only.
+    Its flow pauses anywhere. The halves of the all-reduce take as long as each other, but for the computation."""
+    [job] = tables.jobs_of("run", pq.read_table(Path(__file__).parent / f"{name}.parquet")).to_pylist()
+    [one] = job["collectives"]
+    assert (one["kind"], one["algorithm"], len(one["hosts"])) == ("all_reduce", "ring", 4)
+    assert one["tensor_bytes"] == pytest.approx(4_223_016, rel=0.001)
+    assert len({transfer["step"] for transfer in one["transfers"]}) in (steps - 1, steps)
+
+
 def test_noise_has_no_job() -> None:
     """Flows between four hosts that send at random sizes and times."""
     random = np.random.default_rng(1)
