@@ -96,7 +96,7 @@ def _errors_of_disk(out: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def errors_of_duckdb(out: Path | str, run_id: str) -> Iterator[None]:
-    """DuckDB's errors as KeyboardInterrupt, StorageError and InternalError. out: as full_disk()."""
+    """Raises DuckDB's errors as KeyboardInterrupt, StorageError and InternalError. out: as full_disk()."""
     import duckdb
 
     try:
