@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from small_runs import A, B, ring, write_captures
-from tools import CTRL_C, interrupted_in_its_wait
+from tools import CTRL_C, interrupted_in_its_wait, mostly_long
 
 import ddnn_traces
 from ddnn_traces.errors import DdnnTracesError
@@ -170,8 +170,7 @@ NEED_PUBLISH = ("publish", "verify", "push")  # tests/release/test_release_examp
 EXAMPLES = [name for name in ddnn_traces.__all__ if inspect.isfunction(getattr(ddnn_traces, name))]
 
 
-@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in NEED_PUBLISH])
-@pytest.mark.long_after(2)
+@pytest.mark.parametrize("name", mostly_long([name for name in EXAMPLES if name not in NEED_PUBLISH], "ingest", "open"))
 def test_examples_run(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample: Path, sample_dataset: Dataset
 ) -> None:

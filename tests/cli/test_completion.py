@@ -34,6 +34,7 @@ def names(answer: list[str]) -> list[str]:
     return answer[1::3]
 
 
+@pytest.mark.long
 def test_queries_with_their_questions(sample_dataset: Dataset) -> None:
     answer = complete(f"ddnn-traces query {sample_dataset.path} ")
     assert names(answer) == sorted(catalogue.catalogue())

@@ -33,6 +33,7 @@ def test_it_has_the_rows_and_answers_of_a_run_without_the_dataset(
         assert all(comment for (comment,) in comments)
 
 
+@pytest.mark.long
 def test_nothing_is_left_where_it_cannot_be_written(sample_dataset: Dataset, tmp_path: Path) -> None:
     for out, run, message in (
         (tmp_path / "new/frozen.duckdb", "none", "no run named none"),

@@ -113,6 +113,7 @@ def test_collectives_are_those_of_the_traffic(run: Dataset, tmp_path: Path) -> N
     assert len(names) == run.query("communicators").height > 0
 
 
+@pytest.mark.long
 def test_counters_hold_every_byte(run: Dataset, tmp_path: Path) -> None:
     expected = run.sql("SELECT sum(wire_bytes)::BIGINT FROM flow_windows").item()
     for options in ({}, {"window_ms": 1.0}, {"window_ms": 7.0, "flows": 3}, {"flows": 0}):

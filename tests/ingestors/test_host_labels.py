@@ -62,6 +62,7 @@ def test_names_that_do_not_tell_hosts_apart_are_none(tmp_path: Path) -> None:
         assert labels(dataset) == [None] * 3
 
 
+@pytest.mark.long
 def test_logs_of_workers_that_no_capture_names(tmp_path: Path) -> None:
     """Logs name the hosts otherwise than captures do: neither is taken for the other."""
     folder = folder_of(tmp_path, ("x.pcap", "y.pcap", "z.pcap"), "worker-2")
@@ -89,6 +90,7 @@ def test_a_log_of_no_worker_beside_hosts_that_are_none_is_nobody_s(tmp_path: Pat
         assert column(dataset, "SELECT DISTINCT worker FROM steps") == [first] and messages.warnings == []
 
 
+@pytest.mark.long
 def test_a_log_of_no_worker_is_the_first_one_s(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, ("w1.pcap", "w2.pcap", "w3.pcap"), "")
     messages = Messages()

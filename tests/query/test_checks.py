@@ -504,6 +504,7 @@ def test_groups_of_runs_side_by_side(sample_dataset: Dataset, monkeypatch: pytes
         assert set(shared) == {1}
 
 
+@pytest.mark.long
 def test_a_check_that_fails_ends_those_of_other_runs(sample_dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """A query beside it would run for hours."""
     endless = threading.Event()

@@ -65,6 +65,7 @@ def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Pa
     assert_frame_equal(found.drop_nulls("rank"), verdicts, rel_tol=1e-12, abs_tol=0)
 
 
+@pytest.mark.long
 def test_diagnose_writes_rows_as_every_command_that_prints_them(command: RunCommand, tmp_path: Path) -> None:
     case = Path(__file__).parents[1] / "queries" / "verdicts" / "by_chance"
     tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}
@@ -88,6 +89,7 @@ def test_diagnose_of_a_dataset_without_runs_says_nothing(command: RunCommand, tm
     assert (json.loads(done.stdout), done.stderr) == ([], b"no rows\n")
 
 
+@pytest.mark.long
 def test_of_two_hosts_diagnose_says_that_none_can_be_called_slow(
     command: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +171,7 @@ def test_diagnose_names_runs_with_steps_and_without_a_job(command: RunCommand, t
     )
 
 
+@pytest.mark.long
 def test_diagnose_tells_of_jobs_whose_steps_are_doubtful(command: RunCommand, tmp_path: Path) -> None:
     case = Path(__file__).parents[1] / "queries" / "jobs" / "the_log_has_twice_the_steps"
     tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}
@@ -180,6 +183,7 @@ def test_diagnose_tells_of_jobs_whose_steps_are_doubtful(command: RunCommand, tm
     assert rows[0]["sentence"].startswith("Its flows repeat their bytes in 6 steps, the log shows 12 (query jobs)")
 
 
+@pytest.mark.long
 def test_findings_by_chance_are_listed_and_no_headline(command: RunCommand, tmp_path: Path) -> None:
     case = Path(__file__).parents[1] / "queries" / "verdicts" / "by_chance"
     tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}

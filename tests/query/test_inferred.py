@@ -241,6 +241,7 @@ def test_two_jobs_have_no_common_topology(jobs: Dataset) -> None:
     assert "jobs on hosts in common" in second
 
 
+@pytest.mark.long
 def test_a_chosen_communicator_has_the_topology_of_its_flows(jobs: Dataset) -> None:
     for job in (0, 1):
         [row] = jobs.query("topology", job=job, communicator=0).to_dicts()

@@ -58,6 +58,7 @@ def errors(differences: pl.Series) -> tuple[float, float]:
     return float(found.median()), float(found.quantile(0.95))  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_gradients_begin_where_the_computation_ends(measured: Dataset) -> None:
     """The figures are those in the head of parameter_server_phases."""
     pairs = measured.sql(WIRED).join(measured.sql(LOGGED), on=["run_id", "worker_ip", "step"])

@@ -128,6 +128,7 @@ def test_straggler_chance(sample_dataset: Dataset, name: str) -> None:
     assert named == set(logs)
 
 
+@pytest.mark.long
 def test_inferred_steps_of_a_clique(testbed: Dataset) -> None:
     """As many as in the logs, and in each of them every pair moves one model."""
     run, model = read_run(CAPTURES / CLIQUE), declared(CAPTURES / CLIQUE)["model_bytes"]

@@ -118,6 +118,7 @@ def test_commands_take_inferred_steps(command: RunCommand, without_logs: Path) -
     assert b"duration of the training" in compared.stdout and b"of the capture" not in compared.stdout
 
 
+@pytest.mark.long
 def test_sql_takes_inferred_steps(command: RunCommand, without_logs: Path) -> None:
     counted = ("sql", without_logs, "SELECT count(*) AS steps FROM steps", "--run", RING, "--format", "csv")
     assert command(*counted).stdout == b'"steps"\n0\n'

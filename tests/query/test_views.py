@@ -199,6 +199,7 @@ def test_what_is_interrupted_while_it_is_copied_is_copied_again(dataset: Path, m
 
 
 @pytest.mark.usefixtures("nothing_kept")
+@pytest.mark.long
 def test_what_is_interrupted_is_made_again(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(query: catalogue.Query) -> str:
         if query.name == "pair_payload":

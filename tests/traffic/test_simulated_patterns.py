@@ -169,6 +169,7 @@ def test_three_dimensions() -> None:
     }
 
 
+@pytest.mark.long
 def test_data_checks_pass(dataset: ddnn_traces.Dataset) -> None:
     assert [check for check, rows in checks.run_with_stored_inputs(dataset).items() if rows.num_rows] == []
 

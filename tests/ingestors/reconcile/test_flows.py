@@ -211,6 +211,7 @@ def test_nearest_connection_is_the_reverse(tmp_path: Path) -> None:
         pytest.param([0, 1, 2, 3, 2, 3, 4, 4, 5, 6], id="several-again"),
     ],
 )
+@pytest.mark.long_after(1)
 def test_what_is_sent_again_after_a_rotation_counts_as_in_one_file(tmp_path: Path, order: list[int]) -> None:
     """Wherever the capture is cut: the next file begins with what the file before has."""
     packets = [Packet(BEGIN_NS, A, B, 0, p.SYN, seq=0)]
