@@ -189,7 +189,7 @@ def _diagnosed(dataset: Dataset) -> Diagnosis:
 def _of_jobs(dataset: Dataset, verdicts: pl.DataFrame, jobs: pl.DataFrame) -> Iterator[Remark]:
     beside = [*together(dataset.query("late_together"))]
     if jobs.height:
-        beside += paused(dataset.query("long_steps"), dataset)
+        beside += paused(dataset.query("long_steps"), jobs, dataset)
     beside += of_two_hosts(jobs)
     yield from beside
     told = {*verdicts.select("run_id", "job").iter_rows(), *((one.run_id, one.job) for one in beside)}
@@ -239,8 +239,12 @@ def _of_no_job(dataset: Dataset, unseen: list[str], alone: list[Remark], uncaptu
             yield Remark(run, None, "no_job", f"No job is seen: {_NO_REPEATS}")
 
 
-def paused(long_steps: pl.DataFrame, dataset: Dataset) -> Iterator[Remark]:
-    """Of each job whose long steps take 5% of its time and more beyond the median. long_steps: the query's rows."""
+def paused(long_steps: pl.DataFrame, jobs: pl.DataFrame, dataset: Dataset) -> Iterator[Remark]:
+    """Of each job whose long steps take 5% of its time and more beyond the median, where its steps are not in doubt.
+
+    long_steps, jobs: rows of the queries.
+    """
+    long_steps = long_steps.join(jobs.filter(jobs["agreed_share"] < 1), on=["run_id", "job"], how="anti")
     labels = {(run, host): label for run, host, label in dataset.sql("SELECT run_id, host_ip, label FROM hosts").rows()}
     for run_id, job in long_steps.select("run_id", "job").unique(maintain_order=True).iter_rows():
         rows = long_steps.filter(run_id=run_id, job=job)

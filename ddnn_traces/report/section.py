@@ -102,7 +102,8 @@ class Results:
     @cached_property
     def pauses(self) -> list[str]:
         """A sentence for each job that loses time in few long steps, as of the command diagnose."""
-        return [one.line for one in diagnosis.paused(self.rows(Source("long_steps")), self._dataset)]
+        jobs = self.rows(Source("jobs"))
+        return [one.line for one in diagnosis.paused(self.rows(Source("long_steps")), jobs, self._dataset)]
 
     @cached_property
     def clocks(self) -> list[str]:

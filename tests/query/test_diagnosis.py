@@ -122,6 +122,9 @@ def test_diagnose_tells_of_a_host_that_pauses_in_few_steps(command: RunCommand, 
         Results(opened) as results,
     ):
         [section] = steps.chapter.sections(results, only=["delays"])
+        of_jobs = opened.query("jobs").with_columns(agreed_share=pl.when(run_id="r").then(0.2).otherwise(1.0))
+        told = [one.run_id for one in diagnosis.paused(opened.query("long_steps"), of_jobs, opened)]
+    assert sorted(told) == ["alike", "once"]  # of steps that are in doubt nothing is said
     said = command("diagnose", "dataset").stdout.decode().splitlines()
     [line] = [line for line in said if line.startswith("r, job 0: ")]
     assert re.fullmatch(
@@ -181,6 +184,23 @@ def test_diagnose_tells_of_jobs_whose_steps_are_doubtful(command: RunCommand, tm
     rows = json.loads(command("diagnose", "dataset", "--format", "json").stdout)
     assert rows[0]["kind"] == "doubtful_steps"  # above what is found in these steps
     assert rows[0]["sentence"].startswith("Its flows repeat their bytes in 6 steps, the log shows 12 (query jobs)")
+
+
+def test_the_headline_leaves_out_jobs_whose_steps_are_doubtful(tmp_path: Path) -> None:
+    """Its log has half as many steps as have the same bytes."""
+    late, even = ring("late", 1, always(1, 15)), ring("even", 2)
+    times = pl.DataFrame({"step": range(6), "start_ns": range(0, 6 * 10**8, 10**8)})
+    logged = times.with_columns(
+        run_id=pl.lit("late"), worker=pl.lit("worker-1"), epoch=0, end_ns=pl.col("start_ns") + 10**8
+    ).cast(pl.String)
+    late, even = late | {"steps": logged}, even | {"steps": logged.head(0)}
+    with dataset(tmp_path / "dataset", late, even) as opened, Results(opened) as results:
+        assert opened.query("verdicts")["run_id"].to_list() == ["late"]
+        [section] = steps.chapter.sections(results, only=["delays"])
+    assert section.headline == (
+        "Nothing stands out in 1 job: no host and no link alone costs 5% of a step. A cause that all hosts share is "
+        "not seen. What 1 job loses is left out: its steps are doubtful (query jobs)."
+    )
 
 
 @pytest.mark.long

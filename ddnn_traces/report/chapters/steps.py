@@ -57,7 +57,9 @@ def delays(section: Section, jobs: pl.DataFrame) -> None:
     found = section.rows(Source("verdicts")).sort(
         ~pl.col("is_established"), -pl.col("share_of_step"), "run_id", "job", "rank"
     )
-    established = found.filter("is_established")
+    doubtful = jobs.filter(jobs["agreed_share"] < 1)
+    sure, trusted = found.join(doubtful, on=["run_id", "job"], how="anti"), jobs.height - doubtful.height
+    established = sure.filter("is_established")
     together = [one.line for one in diagnosis.together(section.rows(Source("late_together")))]
     others = [
         ("Several hosts late at once", "Several hosts are late in the same steps", together),
@@ -65,12 +67,12 @@ def delays(section: Section, jobs: pl.DataFrame) -> None:
     ]
     off = section.results.clocks
     section.lists = [(title, of_jobs) for title, _, of_jobs in others if of_jobs]
-    said = [costliest(established, jobs), by_chance(found, established)]
+    said = [costliest(established, jobs, trusted), by_chance(sure, established)]
     two = diagnosis.of_two_hosts(jobs)
-    if established.is_empty() and (found.height or not section.lists):
-        said = [_nothing(found.height, jobs.height if found.height else jobs.height - len(two))]
+    if established.is_empty() and (sure.height or not section.lists):
+        said = [_nothing(sure.height, trusted if sure.height else max(0, trusted - len(two)))]
     said += [f"{what} in {counted(len(of_jobs), 'job')}: {of_jobs[0]}" for _, what, of_jobs in others if of_jobs]
-    section.headline = " ".join(filter(None, [*said, diagnosis.of_two(two), *off[:1]]))
+    section.headline = " ".join(filter(None, [*said, _doubts(doubtful.height), diagnosis.of_two(two), *off[:1]]))
     if off:
         section.lists.append(("Clocks that differ", off))
     if found.is_empty():
@@ -93,8 +95,11 @@ _FOUND = {
 }  # fmt: skip
 
 
-def costliest(established: pl.DataFrame, jobs: pl.DataFrame) -> str:
-    """In how many jobs something costs time, and the first finding; empty where none is established."""
+def costliest(established: pl.DataFrame, jobs: pl.DataFrame, trusted: int) -> str:
+    """In how many jobs something costs time, and the first finding; empty where none is established.
+
+    established: of jobs whose steps are not in doubt. trusted: number of these.
+    """
     if established.is_empty():
         return ""
     worst, first = established.row(0, named=True), established.filter(pl.col("rank") == 1)
@@ -102,7 +107,7 @@ def costliest(established: pl.DataFrame, jobs: pl.DataFrame) -> str:
     where = f", in {worst['run_id']}" if jobs["run_id"].n_unique() > 1 else ""
     said = ", ".join(counted(number, _FOUND.get(kind, words(kind))) for kind, number in kinds.iter_rows())
     return (
-        f"In {first.height:,} of {counted(jobs.height, 'job')} a host or a link costs 5% of a step or more ({said}). "
+        f"In {first.height:,} of {counted(trusted, 'job')} a host or a link costs 5% of a step or more ({said}). "
         f"The costliest{where}: {worst['sentence']}"
     )
 
@@ -113,6 +118,14 @@ def by_chance(found: pl.DataFrame, established: pl.DataFrame) -> str:
     if others.is_empty():
         return ""
     return f"Not established in other jobs, as chance may explain it: {counted(others.height, 'finding')}."
+
+
+def _doubts(jobs: int) -> str:
+    """What is said of jobs whose steps are not those of the log or of pauses."""
+    if not jobs:
+        return ""
+    what, why = ("loses", "its steps are") if jobs == 1 else ("lose", "their steps are")
+    return f"What {counted(jobs, 'job')} {what} is left out: {why} doubtful (query jobs)."
 
 
 def _nothing(unsure: int, jobs: int) -> str:
