@@ -24,6 +24,12 @@ def table_frame(table: str, rows: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([empty, rows], how="diagonal")
 
 
+def read_case(case: Path, as_text: bool = False) -> dict[str, pl.DataFrame]:
+    """The tables that a case of tests/queries gives, by name."""
+    infer = {"infer_schema": False} if as_text else {}
+    return {path.stem: pl.read_csv(path, **infer) for path in case.glob("*.csv") if path.stem != "expected"}
+
+
 def write_dataset(folder: Path, given: dict[str, pl.DataFrame]) -> Dataset:
     """A dataset as ingest lays it out: in each table each run has its file, and be it without rows."""
     tables = {table: table_frame(table, rows) for table, rows in given.items()}

@@ -126,7 +126,8 @@ class Diagnosis:
             yield from (f"  {one.line.replace(f'{_NOTHING} ', '')}" for one in quiet if one.sentence != _NOTHING)
         yield from (one.line for one in self._by_kind["sends_alone"])
         found = {*self.verdicts.select("run_id", "job").iter_rows()}
-        yield from (one.line for one in self._by_kind["clocks_differ"] if one.run_id not in {*self.verdicts["run_id"]})
+        with_findings = {run_id for run_id, _ in found}
+        yield from (one.line for one in self._by_kind["clocks_differ"] if one.run_id not in with_findings)
         for one in self._by_kind["doubtful_steps"]:
             if (one.run_id, one.job) not in found:
                 yield f"{one.run_id}, job {one.job}: {_small(one.sentence)}"
@@ -244,7 +245,7 @@ def paused(long_steps: pl.DataFrame, jobs: pl.DataFrame, dataset: Dataset) -> It
 
     long_steps, jobs: rows of the queries.
     """
-    long_steps = long_steps.join(jobs.filter(jobs["agreed_share"] < 1), on=["run_id", "job"], how="anti")
+    long_steps = long_steps.join(doubtful(jobs), on=["run_id", "job"], how="anti")
     labels = {(run, host): label for run, host, label in dataset.sql("SELECT run_id, host_ip, label FROM hosts").rows()}
     for run_id, job in long_steps.select("run_id", "job").unique(maintain_order=True).iter_rows():
         rows = long_steps.filter(run_id=run_id, job=job)
@@ -273,11 +274,15 @@ def together(late_together: pl.DataFrame) -> Iterator[Remark]:
         yield Remark(run_id, job, "late_together", f"{sentence} (query late_together).")
 
 
+def doubtful(jobs: pl.DataFrame) -> pl.DataFrame:
+    """The jobs whose steps by repeated bytes are not those of the log or of pauses. jobs: rows of the query."""
+    return jobs.filter(jobs["agreed_share"] < 1)
+
+
 def doubts(jobs: pl.DataFrame, logged: set[str]) -> Iterator[Remark]:
-    """Of each job whose steps by repeated bytes are not those of the log or of pauses. jobs: rows of the query; logged:
-    runs with a log."""
-    rows = jobs.filter(jobs["agreed_share"] < 1).select("run_id", "job", "steps", "other_steps").iter_rows()
-    for run_id, job, steps, others in rows:
+    """Of each job of doubtful(jobs). jobs: rows of the query; logged: runs with a log."""
+    rows = doubtful(jobs).select("run_id", "job", "steps", "other_steps")
+    for run_id, job, steps, others in rows.iter_rows():
         said = (
             f"Its flows repeat their bytes in {steps} steps, {'the log shows' if run_id in logged else 'pauses show'} "
             f"{others} (query jobs); so a collective may be of several steps, or a part of one."

@@ -26,7 +26,7 @@ from ddnn_traces import cache
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query import catalogue, inferred
 from ddnn_traces.store import schema
-from ddnn_traces.store.parquet import partition
+from ddnn_traces.store.parquet import rows_file
 from ddnn_traces.store.places import Place, in_folder
 from ddnn_traces.store.whole_files import whole_file
 from ddnn_traces.text import sql_literal
@@ -301,7 +301,7 @@ def _make_definitions(file: Path, here: Place) -> None:
     folder, empty = glob.escape(str(here.folder)), Path("empty")
     with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as above, new_file(file) as connection:
         for table in schema.tables():
-            path = partition(above / empty, table.name, "none") / "part-0.parquet"
+            path = rows_file(above / empty, table.name, "none")
             path.parent.mkdir(parents=True)
             pq.write_table(table.arrow().empty_table(), path)
         connection.execute(f"SET file_search_path = {sql_literal(above)}")

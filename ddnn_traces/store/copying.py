@@ -13,7 +13,7 @@ from ddnn_traces.jobs import thread_pool
 from ddnn_traces.store import checksums, hashes, layout, object_store, schema
 from ddnn_traces.store.delta.delta_dataset import LAST, Head, StoredDataset, TableFile
 from ddnn_traces.store.layout import INPUTS, SOURCES
-from ddnn_traces.store.parquet import partition
+from ddnn_traces.store.parquet import rows_file
 from ddnn_traces.store.places import writer_of
 from ddnn_traces.store.writer import Writer
 from ddnn_traces.text import nearest
@@ -80,7 +80,7 @@ class _Folder(_Source):
             raise UsageError(
                 f"{self.name}: {checksums.summary(found)}; ingest that run again, or choose others with --run"
             )
-        paths = {table: partition(self._folder, table, run_id) / "part-0.parquet" for table in schema.TABLES}
+        paths = {table: rows_file(self._folder, table, run_id) for table in schema.TABLES}
         return {table: path for table, path in paths.items() if path.is_file()}
 
 
@@ -111,7 +111,7 @@ class _Store(_Source):
             return {table: path for (table, _), path in zip(self._files[run_id], paths, strict=True)}
 
     def _fetched(self, table: str, file: TableFile, scratch: Path) -> Path:
-        path = partition(scratch, table, file.run_id) / "part-0.parquet"
+        path = rows_file(scratch, table, file.run_id)
         path.parent.mkdir(parents=True)
         self._dataset.download(f"{table}/{file.path}", path)
         digest = hashes.digests_of(path, hashes.DEFAULT)[hashes.DEFAULT]

@@ -29,6 +29,11 @@ def partition(dataset: Path, table: str, run_id: str) -> Path:
     return dataset / table / _folder_name(run_id)
 
 
+def rows_file(dataset: Path, table: str, run_id: str) -> Path:
+    """The file of a run's rows of a table, as an ingest writes it."""
+    return partition(dataset, table, run_id) / "part-0.parquet"
+
+
 def part(table: str, number: int, split: str | None = None) -> str:
     """Path of a table's file in a release: there a file has rows of several runs, and no folder a run's name.
 

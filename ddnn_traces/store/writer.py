@@ -34,14 +34,12 @@ from ddnn_traces.errors import UsageError
 from ddnn_traces.store import checksums, layout, schema
 from ddnn_traces.store.layout import MARKER, has_marker, is_dataset, read_marker, write_marker
 from ddnn_traces.store.locking import DatasetLock
-from ddnn_traces.store.parquet import annotated, encodings, partition, row_groups
+from ddnn_traces.store.parquet import annotated, encodings, partition, row_groups, rows_file
 from ddnn_traces.store.whole_files import is_running, make_folders, remove, sync, sync_tree, whole_file
 
 ROW_GROUP_ROWS = 1 << 17
 
 _OLD = "old"
-#: Name of a file with a run's rows of a table.
-PART = "part-0.parquet"
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
 
@@ -133,7 +131,7 @@ class Writer(ABC):
 
     def new_file(self, table: str, run_id: str) -> Path:
         """Where a run's rows of one table are written."""
-        return partition(self.partial / "next", table, run_id) / PART
+        return rows_file(self.partial / "next", table, run_id)
 
     def take(self, table: str, run_id: str, file: Path) -> None:
         """As write(), of a Parquet file with these rows in `scratch`, which is moved."""

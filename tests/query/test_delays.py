@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from datasets import write_dataset
+from datasets import read_case, write_dataset
 from slow_rings import HOSTS, MS, ORIGIN_NS, STEPS, WORKERS, always, dataset, ring
 
 import ddnn_traces
@@ -159,7 +159,7 @@ def test_the_slow_stage_of_a_pipeline_is_named_if_the_others_wait_for_it(tmp_pat
 def test_long_times_and_large_shares_are_written_without_an_exponent(tmp_path: Path) -> None:
     """0.9 MB sent again of 5.2 MB in the case, 2.6 MB here (above two thirds they are copies); seconds."""
     case = Path(__file__).parents[1] / "queries" / "verdicts" / "loss_on_a_link_of_4"
-    tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}
+    tables = read_case(case)
     tables["flow_windows"] = tables["flow_windows"].with_columns(pl.col("retransmitted_bytes") * 3)
     with write_dataset(tmp_path / "loss", tables) as lossy:
         said = lossy.query("verdicts")["sentence"].to_list()
@@ -232,7 +232,7 @@ def test_slow_links_that_share_an_end_are_one_finding(tmp_path: Path) -> None:
 def test_copies_of_packets_are_no_loss(tmp_path: Path) -> None:
     """A capture of all interfaces of a bridge has each packet several times: as much again as the link carries."""
     case = Path(__file__).parents[1] / "queries" / "verdicts" / "loss_on_a_link_of_4"
-    tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}
+    tables = read_case(case)
     copied = tables["flow_windows"].with_columns(retransmitted_bytes=pl.col("payload_bytes"))
     with write_dataset(tmp_path / "lost", tables) as lost:
         assert set(lost.query("verdicts")["kind"]) == {"slow_link", "loss"}

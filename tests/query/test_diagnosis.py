@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import polars as pl
 import pytest
-from datasets import write_dataset
+from datasets import read_case, write_dataset
 from polars.testing import assert_frame_equal
 from slow_rings import STEPS, always, dataset, ring
 from tools import RunCommand
@@ -68,7 +68,7 @@ def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Pa
 @pytest.mark.long
 def test_diagnose_writes_rows_as_every_command_that_prints_them(command: RunCommand, tmp_path: Path) -> None:
     case = Path(__file__).parents[1] / "queries" / "verdicts" / "by_chance"
-    tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}
+    tables = read_case(case)
     write_dataset(tmp_path / "dataset", tables).close()
     assert command("diagnose", "dataset", "--out", "found.csv").stdout == b""
     written = pl.read_csv(tmp_path / "found.csv")
@@ -164,7 +164,7 @@ def test_diagnose_names_hosts_that_are_late_together(command: RunCommand, tmp_pa
 @pytest.mark.long
 def test_diagnose_names_runs_with_steps_and_without_a_job(command: RunCommand, tmp_path: Path) -> None:
     case = Path(__file__).parents[1] / "queries" / "inferred_steps" / "four_steps"
-    tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}
+    tables = read_case(case)
     with write_dataset(tmp_path / "dataset", tables) as opened:
         runs = set(opened.query("inferred_steps").filter(structured=True)["run_id"])
     said = command("diagnose", "dataset").stdout.decode().splitlines()
@@ -177,7 +177,7 @@ def test_diagnose_names_runs_with_steps_and_without_a_job(command: RunCommand, t
 @pytest.mark.long
 def test_diagnose_tells_of_jobs_whose_steps_are_doubtful(command: RunCommand, tmp_path: Path) -> None:
     case = Path(__file__).parents[1] / "queries" / "jobs" / "the_log_has_twice_the_steps"
-    tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}
+    tables = read_case(case)
     write_dataset(tmp_path / "dataset", tables).close()
     [doubt] = [line for line in command("diagnose", "dataset").stdout.decode().splitlines() if "query jobs" in line]
     assert doubt.startswith("r, job 0: its flows repeat their bytes in 6 steps, the log shows 12 (query jobs)")
@@ -206,7 +206,7 @@ def test_the_headline_leaves_out_jobs_whose_steps_are_doubtful(tmp_path: Path) -
 @pytest.mark.long
 def test_findings_by_chance_are_listed_and_no_headline(command: RunCommand, tmp_path: Path) -> None:
     case = Path(__file__).parents[1] / "queries" / "verdicts" / "by_chance"
-    tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}
+    tables = read_case(case)
     with write_dataset(tmp_path / "dataset", tables) as opened, Results(opened) as results:
         [section] = steps.chapter.sections(results, only=["delays"])
     assert section.headline == "Nothing is established in 1 job: chance may explain what looks slow (1 finding)."
@@ -219,7 +219,7 @@ def test_findings_by_chance_are_listed_and_no_headline(command: RunCommand, tmp_
 @pytest.mark.long
 def test_diagnose_and_the_report_name_runs_that_hold_several_trainings(command: RunCommand, tmp_path: Path) -> None:
     case = Path(__file__).parents[1] / "queries" / "jobs_of_run" / "two_rings"
-    tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}
+    tables = read_case(case)
     with write_dataset(tmp_path / "dataset", tables) as opened, Results(opened) as results:
         [section] = trust.chapter.sections(results, only=["losses"])
     assert "several jobs are in the captures of 3 runs (apart, same, then)" in section.headline

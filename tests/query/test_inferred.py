@@ -15,7 +15,7 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 import pytest
-from datasets import write_dataset
+from datasets import read_case, write_dataset
 from pyarrow import feather
 
 import ddnn_traces
@@ -31,7 +31,7 @@ CASE = Path(__file__).parents[1] / "queries" / "jobs" / "ring_of_3"
 
 def rows(run_ids: list[str]) -> dict[str, pl.DataFrame]:
     """The tables of the case, for each of these runs."""
-    given = {path.stem: pl.read_csv(path, infer_schema=False) for path in CASE.glob("*.csv") if path.stem != "expected"}
+    given = read_case(CASE, as_text=True)
     return {
         table: pl.concat(frame.with_columns(run_id=pl.lit(run_id)) for run_id in run_ids)
         for table, frame in given.items()

@@ -18,7 +18,7 @@ from typing import Any
 import polars as pl
 import pytest
 import scipy.stats
-from datasets import write_dataset
+from datasets import read_case, write_dataset
 from polars.testing import assert_frame_equal
 from tools import mostly_long, mostly_nightly, script
 
@@ -91,13 +91,6 @@ def is_quick(case: Path) -> bool:
     if query.name in SLOW:
         return False
     return query.name in ("topology", "conservation", "bus_bandwidth") or query.statement == query.sql
-
-
-def read_inputs(case: Path) -> dict[str, pl.DataFrame]:
-    """The tables that a case gives, as text."""
-    inputs = {path.stem: pl.read_csv(path, infer_schema=False) for path in case.glob("*.csv")}
-    del inputs["expected"]
-    return inputs
 
 
 def assert_expected(result: pl.DataFrame, case: Path) -> None:
@@ -176,14 +169,14 @@ _IN_SQL = {*_QUICK_IN_SQL, *FIRST_CASES[::3]} - {
 )
 def test_case_gives_the_expected_rows_in_sql(case: Path, tmp_path: Path) -> None:
     """A case of a query, in the night of each; the next test has all cases, by Dataset.query."""
-    with write_dataset(tmp_path / "dataset", read_inputs(case)) as opened:
+    with write_dataset(tmp_path / "dataset", read_case(case, as_text=True)) as opened:
         assert_expected(opened.sql(in_sql(case.parent.name, read_params(case))), case)
 
 
 @pytest.mark.parametrize("case", mostly_long(CASES, *CASES[::60], name=case_name))
 @pytest.mark.long_after(2)
 def test_case_gives_the_same_rows_for_rows_in_another_order(case: Path, tmp_path: Path) -> None:
-    name, params, inputs = case.parent.name, read_params(case), read_inputs(case)
+    name, params, inputs = case.parent.name, read_params(case), read_case(case, as_text=True)
     backwards = {table: frame.reverse() for table, frame in inputs.items()}
     with write_dataset(tmp_path / "backwards", backwards) as opened:
         result = opened.query(name, **params)

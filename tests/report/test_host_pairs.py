@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import polars as pl
 import pytest
-from datasets import write_dataset
+from datasets import read_case, write_dataset
 
 from ddnn_traces.report.chapters import host_pairs
 from ddnn_traces.report.section import Results, Section
@@ -16,7 +15,7 @@ QUERIES = Path(__file__).parents[1] / "queries"
 
 def sections(folder: Path, case: str, run: str | None = None) -> dict[str, Section]:
     """The sections topology and collectives of a query's case, of all runs or one."""
-    tables = {path.stem: pl.read_csv(path) for path in (QUERIES / case).glob("*.csv") if path.stem != "expected"}
+    tables = read_case(QUERIES / case)
     if run:
         tables = {name: frame.filter(run_id=run) for name, frame in tables.items()}
     with write_dataset(folder, tables) as opened, Results(opened) as results:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from datasets import write_dataset
+from datasets import read_case, write_dataset
 
 import ddnn_traces
 from ddnn_traces.report import number_text
@@ -24,7 +24,7 @@ CASE = Path(__file__).parents[1] / "queries" / "inferred_throughput" / "four_ste
 @pytest.mark.long
 def test_the_mean_without_a_log_is_of_inferred_steps_or_says_that_it_has_idle_time(tmp_path: Path) -> None:
     """run-1 has four steps and is then silent, run-2 sends all the time, run-3 has no window."""
-    tables = {path.stem: pl.read_csv(path) for path in CASE.glob("*.csv") if path.stem != "expected"}
+    tables = read_case(CASE)
     tables["flows"] = tables["flows"].with_columns(wire_bytes=1000, packets=1, first_seen_ns=0, last_seen_ns=10)
     with write_dataset(tmp_path / "dataset", tables) as dataset, Results(dataset) as results:
         [section] = time.chapter.sections(results, only=["total-throughput"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from datasets import write_dataset
+from datasets import read_case, write_dataset
 
 from ddnn_traces.query.checks import run_checks
 from ddnn_traces.report.chapters import steps, trust
@@ -67,7 +67,7 @@ def test_a_host_that_was_not_captured_is_said(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_steps_that_a_part_of_the_hosts_shows_are_said(tmp_path: Path) -> None:
     case = Path(__file__).parents[1] / "queries" / "inferred_steps" / "hosts_without_a_capture"
-    tables = {path.stem: pl.read_csv(path) for path in case.glob("*.csv") if path.stem != "expected"}
+    tables = read_case(case)
     with write_dataset(tmp_path / "dataset", tables) as dataset, Results(dataset) as results:
         [section] = steps.chapter.sections(results, only=["inferred-steps"])
     assert "The captures of 1 run of these do not cover all hosts" in section.headline

@@ -28,7 +28,7 @@ from ddnn_traces.pcap.interface_statistics import COLUMNS as COUNTERS
 from ddnn_traces.pcap.interface_statistics import OF_FILE
 from ddnn_traces.query.views import hide_progress_bar
 from ddnn_traces.store import schema
-from ddnn_traces.store.parquet import partition
+from ddnn_traces.store.parquet import rows_file
 from ddnn_traces.store.whole_files import no_memory, no_space
 from ddnn_traces.text import listed, natural_order, sql_literal
 
@@ -405,4 +405,4 @@ class StoredTables(DescribedTables):
         )
 
     def _file(self, table: str) -> Path:
-        return partition(self._dataset, table, self._name) / "part-0.parquet"
+        return rows_file(self._dataset, table, self._name)

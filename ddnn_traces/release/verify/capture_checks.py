@@ -32,7 +32,7 @@ from ddnn_traces.release.verify.examined import (
     shown,
 )
 from ddnn_traces.store import hashes, layout, schema
-from ddnn_traces.store.parquet import partition
+from ddnn_traces.store.parquet import rows_file
 from ddnn_traces.text import counted, sql_literal
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class _Compared:
             table.name: [str(examined.content / file.path) for file in table.files if run_id in file.runs]
             for table in examined.release.tables
         }
-        self._again = {name: partition(again, name, run_id) / "part-0.parquet" for name in TABLES}
+        self._again = {name: rows_file(again, name, run_id) for name in TABLES}
         self._number_flows()
 
     def differences(self, leave_out: set[str]) -> Iterator[str]:

@@ -428,17 +428,17 @@ def _of_check(
         if not excused
     )  # fmt: skip
     for run in sorted(runs.keys() | allowed.keys()):
-        yield _of_run(name, run, runs[run], allowed.get(run, 0), bool(absent), withheld)
+        yield _of_run(name, run, runs[run], allowed.get(run, 0), bool(absent or withheld), withheld)
     if not runs and not allowed and not any(about_absent):
         yield passed(name, "returns no row")
 
 
 def _of_run(name: str, run: str, rows: int, allowed: int, partly: bool, withheld: set[str]) -> Finding:
-    """partly: rows may have been about a table that is not in the release. withheld: columns that the check lacks."""
+    """partly: rows may have been about what is not in the release. withheld: columns that the check lacks there."""
     subject = f"{name}: {shown(run)}"
-    if rows == allowed or ((partly or withheld) and rows < allowed):
+    if rows == allowed or (partly and rows < allowed):
         detail = f"returns {counted(rows, 'row')}, {layout.RELEASE} flags the run for {allowed:,}"
-        why = f", found with {', '.join(sorted(withheld))}, which is withheld" if withheld and rows < allowed else ""
+        why = f", found with {' and '.join(sorted(withheld))}, withheld here" if withheld and rows < allowed else ""
         return Finding(subject, FLAGGED, f"{detail}{why}")
     expected = f"{layout.RELEASE} states {allowed:,}" if allowed else f"{layout.RELEASE} does not flag the run"
     detail = f"returns {counted(rows, 'row')}, and {expected}; 'ddnn-traces check' shows them; ask the publisher"

@@ -57,7 +57,7 @@ def delays(section: Section, jobs: pl.DataFrame) -> None:
     found = section.rows(Source("verdicts")).sort(
         ~pl.col("is_established"), -pl.col("share_of_step"), "run_id", "job", "rank"
     )
-    doubtful = jobs.filter(jobs["agreed_share"] < 1)
+    doubtful = diagnosis.doubtful(jobs)
     sure, trusted = found.join(doubtful, on=["run_id", "job"], how="anti"), jobs.height - doubtful.height
     established = sure.filter("is_established")
     together = [one.line for one in diagnosis.together(section.rows(Source("late_together")))]
