@@ -13,13 +13,14 @@
 -- column: steady_share from job_periods
 -- column: seen_share from job_periods
 -- column: other_steps steps; of the log, without one of inferred_steps; null where neither has any, and where the run has several jobs
--- column: agreed_share share; the lesser over the greater of steps and other_steps, where they differ by more than 2; else 1, as where pauses alone show fewer by less than a third
+-- column: has_same_steps; whether steps and other_steps differ by 2 at most: the first and the last may lack bytes; null where other_steps is
+-- column: agreed_share share; 1 where has_same_steps is true or null, or pauses alone show fewer by less than a third; else the lesser over the greater of steps and other_steps
 -- column: confidence share; steady_share times seen_share times agreed_share: no calibrated probability
 -- A job is a set of flows that repeat their bytes in each step, and take their steps together. Two jobs of one step time
 -- that never drift are one here. What hosts without a capture send to each other is not seen. Bytes that are no step's are those of half a step, or
 -- of two: pauses that show fewer steps by less than a third have missed some.
 WITH thresholds AS (
-    SELECT 2 AS most_apart,    -- steps: the first and the last may lack bytes
+    SELECT 2 AS most_apart,    -- steps
            1.5 AS least_factor -- between counts of which one is of another unit
 ), others AS (
     SELECT run_id, coalesce(l.steps, i.steps) AS other_steps, l.steps IS NULL AS by_pauses
@@ -27,8 +28,8 @@ WITH thresholds AS (
     FULL JOIN logged_steps AS l USING (run_id)
     SEMI JOIN (SELECT run_id FROM job_periods GROUP BY run_id HAVING count(*) = 1) USING (run_id)
 )
-SELECT j.*, other_steps,
-       CASE WHEN abs(steps - other_steps) <= most_apart OR (by_pauses AND steps BETWEEN other_steps AND least_factor * other_steps) THEN 1.0
+SELECT j.*, other_steps, abs(steps - other_steps) <= most_apart AS has_same_steps,
+       CASE WHEN has_same_steps OR (by_pauses AND steps BETWEEN other_steps AND least_factor * other_steps) THEN 1.0
             ELSE coalesce(least(steps, other_steps) / greatest(steps, other_steps), 1) END AS agreed_share,
        steady_share * seen_share * agreed_share AS confidence
 FROM job_periods AS j

@@ -14,7 +14,7 @@
 -- 329 runs of data/dataset, if their logs are not read, 233 are sure (2026-11-29): 214 have as many steps as the logs have ends of steps, 19
 -- have one more or one fewer.
 WITH thresholds AS (
-    SELECT 0.9 AS least_confidence, 2 AS most_apart,
+    SELECT 0.9 AS least_confidence,
            5 AS least_steps  -- of jobs; four need long pauses, which a part of a step may have
 ), inferred AS (
     SELECT run_id, nullif(count(step), 0) AS steps, any_value(confidence) AS confidence, bool_or(structured) AS structured,
@@ -22,7 +22,8 @@ WITH thresholds AS (
     FROM inferred_steps()
     GROUP BY run_id
 ), of_jobs AS (
-    SELECT run_id, count(*) AS jobs, any_value(steps) AS job_steps, any_value(confidence) AS job_confidence
+    SELECT run_id, count(*) AS jobs, any_value(steps) AS job_steps, any_value(confidence) AS job_confidence,
+           any_value(has_same_steps) AS has_same_steps
     FROM jobs
     GROUP BY run_id
 ), judged AS (
@@ -32,7 +33,7 @@ WITH thresholds AS (
                 WHEN is_synchronous IS NULL THEN evidence
                 WHEN confidence < least_confidence THEN format('confidence {:.2f} is below {:.1f}; {}', confidence, least_confidence, evidence)
                 WHEN jobs > 1 THEN format('{} jobs are in the traffic (query jobs)', jobs)
-                WHEN abs(job_steps - i.steps) > most_apart THEN format('pauses show {} steps, repeated bytes {} (query jobs)', i.steps, job_steps)
+                WHEN NOT has_same_steps THEN format('pauses show {} steps, repeated bytes {} (query jobs)', i.steps, job_steps)
            END AS problem,
            problem IS NOT NULL AND coalesce(jobs = 1 AND job_confidence >= least_confidence AND job_steps >= least_steps, false) AS is_by_bytes
     FROM runs

@@ -175,27 +175,17 @@ def emit_text(text: str, out: Path | None) -> None:
 
 @dataclass(frozen=True)
 class RowsOutput:
-    """How a command prints or writes rows; see prints_rows()."""
+    """How a command prints or writes rows; see prints_rows().
 
-    output_format: str | None
+    is_chosen: whether any of the options is given, of a command that prints sentences without.
+    """
+
+    format: str
     out: Path | None
     limit: int | None
     wide: bool
     ns: bool
-
-    @property
-    def is_chosen(self) -> bool:
-        """Whether any of the options is given: of a command that prints sentences without."""
-        return self != RowsOutput(None, None, None, False, False)
-
-    @property
-    def format(self) -> str:
-        """The format: that of --format, else of the suffix of --out, else a table. Raises UsageError."""
-        if self.output_format or not self.out:
-            return self.output_format or "table"
-        from ddnn_traces.query import formats
-
-        return formats.of_suffix(self.out)
+    is_chosen: bool = False
 
     def emit(self, rows: pa.Table, answer: Sequence[str] = ()) -> None:
         """Print rows, or write them to stdout or into a file. answer: columns that a table shows in any case.
@@ -210,17 +200,25 @@ class RowsOutput:
         from ddnn_traces.cli import terminal
         from ddnn_traces.query import formats
 
-        chosen = self.format
-        if self.out is None and chosen == "table":
+        if self.out is None and self.format == "table":
             limit = (_TERMINAL_ROWS if sys.stdout.isatty() else 0) if self.limit is None else self.limit
             terminal.print_table(rows, limit=limit, wide=self.wide, ns=self.ns, answer=answer)
             return
         shown = rows.slice(0, self.limit) if self.limit else rows
         with written(self.out) if self.out else _whole_writes() as file:
-            if chosen == "table":
+            if self.format == "table":
                 file.writelines(text.encode() for text in terminal.table_text(shown, ns=self.ns))
             else:
-                formats.write(shown, chosen, file)
+                formats.write(shown, self.format, file)
+
+
+def format_of(given: str | None, out: Path | None) -> str:
+    """That of --format, else of the suffix of --out, else a table. Raises UsageError."""
+    if given or not out:
+        return given or "table"
+    from ddnn_traces.query import formats
+
+    return formats.of_suffix(out)
 
 
 @contextlib.contextmanager
@@ -249,9 +247,9 @@ def prints_rows(out: bool = True, default: str = "a table") -> Callable[[Callabl
             *args: Any, output_format: str | None, limit: int | None, wide: bool, ns: bool, **options: Any
         ) -> None:
             path = options.pop("out") if out else None
-            output = RowsOutput(output_format, path, limit, wide, ns)
-            output.format  # noqa: B018 - a wrong suffix is refused before minutes of work
-            command(*args, output=output, **options)
+            is_chosen = (output_format, path, limit, wide, ns) != (None, None, None, False, False)
+            chosen = format_of(output_format, path)  # a wrong suffix is refused before minutes of work
+            command(*args, output=RowsOutput(chosen, path, limit, wide, ns, is_chosen), **options)
 
         formats = f"Default: by the suffix of --out; without it {default}." if out else f"Default: {default}."
         for option in (

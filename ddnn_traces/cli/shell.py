@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from ddnn_traces.cli.arguments import FORMATS, RowsOutput
+from ddnn_traces.cli.arguments import FORMATS, RowsOutput, format_of
 from ddnn_traces.cli.lines import say
 from ddnn_traces.errors import DdnnTracesError, UsageError
 from ddnn_traces.query.catalogue import catalogue
@@ -154,18 +154,16 @@ class Shell:
         if not file or file == "stdout":
             self._out = None
             return
-        from ddnn_traces.query import formats
-
-        formats.of_suffix(Path(file))  # refuses what has no format
+        format_of(None, Path(file))  # refuses what has no format
         self._out = Path(file)
 
     def _statements(self, typed: str) -> None:
         statements = self._dataset.statements(typed)
         self._dataset.check_reads(statements)  # all of them, before the first one runs
-        output_format = None if self._out else self._mode
+        chosen = format_of(None if self._out else self._mode, self._out)
         for one in statements:
             rows = self._dataset.sql_arrow(one)
-            RowsOutput(output_format, self._out, self._limit, wide=False, ns=False).emit(rows)
+            RowsOutput(chosen, self._out, self._limit, wide=False, ns=False).emit(rows)
             if self._out:
                 say(f"wrote {self._out}")
 

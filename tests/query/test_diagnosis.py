@@ -255,6 +255,8 @@ def test_pauses_that_miss_some_steps_put_none_in_doubt(pauses: int, logged: int 
         )
         (row,) = connection.sql(catalogue.find("jobs").sql).pl().rows(named=True)
     assert row["agreed_share"] == pytest.approx(agreed) and row["confidence"] == pytest.approx(agreed)
+    others = logged or pauses or None
+    assert row["has_same_steps"] == (None if others is None else abs(40 - others) <= 2)
 
 
 def test_clocks_that_differ_are_said_where_times_of_hosts_are_compared(command: RunCommand, tmp_path: Path) -> None:

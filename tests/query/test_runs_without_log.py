@@ -175,6 +175,7 @@ def test_steps_of_the_only_job_are_taken_where_pauses_are_unsure(
     pauses: tuple[int, float], jobs: list[tuple[int, float]], logged: int | None, found: tuple[str, int, str | None]
 ) -> None:
     rows = pl.DataFrame(jobs, {"steps": pl.Int64, "confidence": pl.Float64}, orient="row")
+    rows = rows.with_columns(has_same_steps=(pl.col("steps") - pauses[0]).abs() <= 2)
     with duckdb.connect() as connection:
         connection.register("rows", rows.with_columns(run_id=pl.lit("r")).to_arrow())
         connection.execute("CREATE TABLE runs AS SELECT 'r' AS run_id; CREATE VIEW jobs AS FROM rows")
