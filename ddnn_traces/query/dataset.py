@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 import duckdb
 
 from ddnn_traces.errors import QueryError, UsageError
-from ddnn_traces.query import catalogue, clocks, inferred, missing, read_only, views
+from ddnn_traces.query import catalogue, inferred, missing, read_only, views
 from ddnn_traces.store import places, schema
 from ddnn_traces.text import counted, meant, nearest
 
@@ -47,6 +47,12 @@ _OF_FILES = (duckdb.InternalError, duckdb.FatalException, duckdb.SerializationEx
 
 #: Query -> the one whose column problem states what its rows do not say.
 _PROBLEMS = {"ring_order": "several_patterns"}  # a ring is one of a run
+
+#: Queries whose rows compare times of different hosts, which are wrong where clock_differences has a row.
+_BETWEEN_HOSTS = frozenset(
+    {"collective_comparison", "collective_delays", "collective_entries", "critical_path", "late_together", "long_steps"}
+    | {"verdicts"}
+)
 
 #: Table -> the query that has its rows of inferred steps.
 _INFERRED = {"steps": "inferred_step_rows", "step_flows": "inferred_step_flows"}
@@ -497,12 +503,11 @@ class Dataset:
     def remarks(self, name: str, params: Mapping[str, Any]) -> list[str]:
         """What the rows of a named query do not say: a line for each run, with the query or parameter that does."""
         rows = self.query_arrow(_PROBLEMS[name], {**params}).to_pylist() if name in _PROBLEMS else []
+        if name in _BETWEEN_HOSTS:
+            rows += self.query_arrow("clock_differences", {}).to_pylist()
         problems = [f"run {row['run_id']}: {row['problem']}" for row in rows]
         if _mixes_jobs(name) and not catalogue.SELECTION.keys() & params:
             problems += self._other_traffic(name, params)
-        if name in clocks.BETWEEN_HOSTS:
-            offsets = [tuple(row.values()) for row in self.sql_arrow(clocks.OFFSETS).to_pylist()]
-            problems += [f"run {run_id}: {said}" for run_id, said in clocks.differences(offsets)]
         return problems + missing.lines_of_undeclared(self._connection, name, len(self.run_ids))
 
     def _other_traffic(self, name: str, params: Mapping[str, Any]) -> list[str]:

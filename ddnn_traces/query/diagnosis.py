@@ -11,7 +11,7 @@ from functools import cached_property
 
 import polars as pl
 
-from ddnn_traces.query import clocks, quiet_jobs
+from ddnn_traces.query import quiet_jobs
 from ddnn_traces.query.dataset import Dataset, StoredViews
 from ddnn_traces.text import counted, digits, listed
 
@@ -103,14 +103,15 @@ class Diagnosis:
     def _findings(self) -> Iterator[str]:
         """The verdicts of each job below its name and its doubts."""
         doubts = {(one.run_id, one.job): one.sentence for one in self._by_kind["doubtful_steps"]}
-        of_clocks = {one.run_id: one.sentence for one in self._by_kind["clocks_differ"]}
+        of_clocks: dict[str, list[str]] = {}
+        for one in self._by_kind["clocks_differ"]:
+            of_clocks.setdefault(one.run_id, []).append(one.sentence)
         numbers = Counter(self.jobs["run_id"])
         columns = ("run_id", "job", "rank", "confidence", "is_established", "sentence")
         for run_id, job, rank, confidence, is_established, sentence in self.verdicts.select(columns).iter_rows():
             if rank == 1:
                 yield f"{run_id}, job {job}:" if numbers[run_id] > 1 else f"{run_id}:"
-                if run_id in of_clocks:
-                    yield f"  {of_clocks[run_id]}"
+                yield from (f"  {said}" for said in of_clocks.get(run_id, []))
                 if (run_id, job) in doubts:
                     yield f"  Steps and costs are doubtful: {_small(doubts[run_id, job])}"
             sure = f" Confidence {confidence:.2f}{' if the clocks agreed' if run_id in of_clocks else ''}."
@@ -293,8 +294,8 @@ def doubts(jobs: pl.DataFrame, logged: set[str]) -> Iterator[Remark]:
 def unlike_clocks(dataset: Dataset, jobs: pl.DataFrame) -> list[Remark]:
     """Of each run with a job whose hosts have clocks that differ. jobs: rows of the query."""
     seen = set(jobs["run_id"])
-    found = clocks.differences(dataset.sql(clocks.OFFSETS).rows())
-    return [Remark(run, None, "clocks_differ", sentence) for run, sentence in found if run in seen]
+    found = dataset.query("clock_differences").select("run_id", "problem").iter_rows()
+    return [Remark(run, None, "clocks_differ", problem) for run, problem in found if run in seen]
 
 
 def of_two_hosts(jobs: pl.DataFrame) -> list[Remark]:

@@ -1,17 +1,13 @@
 -- question: Which captures are on another clock than those of the run's other hosts?
 -- row: a capture, and the evidence against its clock
--- inputs: captures
+-- inputs: captures, clock_offsets
 -- column: run_id
 -- column: capture_id
 -- column: vantage_ip; host at which it was captured
 -- column: problem; the evidence
 -- column: off_by_ms ms; estimated offset of the clock; where no time is shared, the gap to the nearest other host's captures
--- An offset counts beyond its uncertainty and 5 ms. Where packets were captured in one direction only, the uncertainty
--- is null and the delay of the network is in the offset: then it counts beyond 1 s.
-WITH thresholds AS (
-    SELECT 5_000_000 AS tolerance_ns,            -- beyond the uncertainty of an offset
-           1_000_000_000 AS one_way_tolerance_ns -- where the offset contains the delay of the network
-), captured_hosts AS (  -- files of one host that follow each other are one capture
+-- An offset counts beyond its uncertainty and margin (clock_offsets).
+WITH captured_hosts AS (  -- files of one host that follow each other are one capture
     SELECT run_id, vantage_ip, min(first_ns) AS begin_ns, max(last_ns) AS end_ns
     FROM captures
     WHERE vantage_ip IS NOT NULL AND records > 0
@@ -26,9 +22,8 @@ WITH thresholds AS (
 ), problems AS (
     SELECT run_id, capture_id, vantage_ip, 'its clock differs from that of clock_reference_ip' AS problem,
            clock_offset_ns / 1e6 AS off_by_ms
-    FROM captures
-    CROSS JOIN thresholds
-    WHERE abs(clock_offset_ns) > coalesce(clock_offset_uncertainty_ns + tolerance_ns, one_way_tolerance_ns)
+    FROM clock_offsets
+    WHERE is_off
     UNION ALL
     SELECT run_id, capture_id, vantage_ip, 'it shares no time with the captures of any other host', gap_ns / 1e6
     FROM captures
