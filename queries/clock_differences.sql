@@ -21,7 +21,7 @@ WITH offsets AS (  -- files of one host share its clock
     SELECT *, (quantile_disc(offset_ns, 0.5) OVER (PARTITION BY run_id, clock_reference_ip) - offset_ns) / 1e9 AS shift_s
     FROM offsets
 ), ends AS (
-    SELECT run_id, clock_reference_ip, arg_max(o, (offset_ns, host_ip)) AS ahead, arg_min(o, (offset_ns, host_ip)) AS behind,
+    SELECT run_id, clock_reference_ip, first(o ORDER BY offset_ns DESC, host_ip) AS ahead, first(o ORDER BY offset_ns, host_ip) AS behind,
            list(format('editcap -t {} for {}', rtrim(rtrim(format('{:.6f}', shift_s), '0'), '.'), host) ORDER BY host_ip)
                FILTER (abs(shift_s) > least_shift_s) AS shifts
     FROM shifted AS o

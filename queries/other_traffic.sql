@@ -1,9 +1,9 @@
 -- question: Which runs have traffic beside their training job, which answers on the whole run mix with it?
 -- subject: runs
 -- row: a run in which a job is seen
--- inputs: job_flows, flows, jobs_of_run
+-- inputs: flows, other_flows, jobs_of_run
 -- answer: other_share, between_bytes, problem
--- column: run_id from job_flows
+-- column: run_id from flows
 -- column: jobs from jobs_of_run
 -- column: other_bytes bytes; payload of flows with an end that is no host of a job
 -- column: other_share share; other_bytes over the payload of all flows between hosts
@@ -19,40 +19,34 @@
 -- copy of files: between_port tells. A run without a job has no row: nothing tells which of its traffic is training.
 WITH thresholds AS (
     SELECT 0.01 AS least_share
-), job_hosts AS (
-    SELECT DISTINCT run_id, unnest([src_ip, dst_ip]) AS host_ip
-    FROM job_flows
-    JOIN flows USING (run_id, flow_id)
-), pairs AS (
-    SELECT f.run_id, src_ip, dst_ip, a.host_ip IS NULL OR b.host_ip IS NULL AS is_other, sum(payload_bytes) AS payload_bytes
-    FROM flows AS f
-    LEFT JOIN job_hosts AS a ON a.run_id = f.run_id AND a.host_ip = src_ip
-    LEFT JOIN job_hosts AS b ON b.run_id = f.run_id AND b.host_ip = dst_ip
+), totals AS (
+    SELECT run_id, sum(payload_bytes) AS payload_bytes
+    FROM flows
     WHERE src_ip <> dst_ip
-    GROUP BY ALL
-), own AS (
-    SELECT DISTINCT run_id, unnest([flow_id, reverse_flow_id]) AS flow_id
-    FROM job_flows
-    JOIN flows USING (run_id, flow_id)
-), beside AS (
-    SELECT f.run_id, CASE WHEN is_initiator IS NOT FALSE THEN src_ip ELSE dst_ip END AS from_ip, CASE WHEN is_initiator IS NOT FALSE THEN dst_ip ELSE src_ip END AS to_ip,
-           CASE WHEN is_initiator IS NOT FALSE THEN dst_port ELSE src_port END AS to_port, sum(payload_bytes) AS payload_bytes
-    FROM flows AS f
-    ANTI JOIN own USING (run_id, flow_id)
-    JOIN job_hosts AS a ON a.run_id = f.run_id AND a.host_ip = src_ip
-    JOIN job_hosts AS b ON b.run_id = f.run_id AND b.host_ip = dst_ip
-    WHERE src_ip <> dst_ip
-    GROUP BY ALL
+    GROUP BY run_id
+), outside_pairs AS (
+    SELECT run_id, src_ip, dst_ip, sum(payload_bytes) AS payload_bytes
+    FROM other_flows
+    WHERE is_outside
+    GROUP BY run_id, src_ip, dst_ip
+), outside AS (
+    SELECT run_id, sum(payload_bytes) AS payload_bytes, arg_max((src_ip, dst_ip), (payload_bytes, src_ip, dst_ip)) AS busiest
+    FROM outside_pairs
+    GROUP BY run_id
+), ports AS (
+    SELECT run_id, from_ip, to_ip, to_port, sum(payload_bytes) AS payload_bytes
+    FROM other_flows
+    WHERE NOT is_outside
+    GROUP BY run_id, from_ip, to_ip, to_port
 ), between_sums AS (
     SELECT run_id, count(*) AS ports, sum(payload_bytes)::BIGINT AS between_bytes,
            arg_max({'from_ip': from_ip, 'to_ip': to_ip, 'port': to_port}, (payload_bytes, from_ip, to_ip, to_port)) FILTER (payload_bytes > 0) AS most_between
-    FROM beside
+    FROM ports
     GROUP BY run_id
 ), sums AS (
-    SELECT run_id, coalesce(sum(payload_bytes) FILTER (is_other), 0) AS other_bytes, other_bytes / nullif(sum(payload_bytes), 0) AS other_share,
-           arg_max((src_ip, dst_ip), (payload_bytes, src_ip, dst_ip)) FILTER (is_other) AS busiest
-    FROM pairs
-    GROUP BY run_id
+    SELECT run_id, coalesce(o.payload_bytes, 0) AS other_bytes, other_bytes / nullif(t.payload_bytes, 0) AS other_share, busiest
+    FROM totals AS t
+    LEFT JOIN outside AS o USING (run_id)
 )
 SELECT run_id, jobs, other_bytes::BIGINT AS other_bytes, other_share, busiest[1] AS src_ip, busiest[2] AS dst_ip,
        CASE WHEN ports IS NULL THEN 0 ELSE between_bytes END AS between_bytes, most_between.from_ip AS between_from, most_between.to_ip AS between_to, most_between.port AS between_port,

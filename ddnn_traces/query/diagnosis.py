@@ -11,7 +11,6 @@ from functools import cached_property
 
 import polars as pl
 
-from ddnn_traces.query import quiet_jobs
 from ddnn_traces.query.dataset import Dataset, StoredViews
 from ddnn_traces.text import counted, digits, listed
 
@@ -204,10 +203,24 @@ def _of_quiet_jobs(dataset: Dataset, quiet: list[tuple[str, int]]) -> Iterator[R
     """Of jobs of which nothing else is told."""
     if not quiet:
         return
-    sends, extras = quiet_jobs.sends_alone(dataset), quiet_jobs.extras(dataset, quiet)
+    sends = sends_alone(dataset.query("job_parallelism"))
+    beside = [_first_of_job(dataset.query(name)) for name in ("beside_jobs", "links_sent_again")]
     for job in quiet:
         kind, sentence = ("sends_alone", _OF_SENDS) if job in sends else ("nothing", _NOTHING)
-        yield Remark(*job, kind, " ".join(filter(None, [sentence, extras.get(job)])))
+        yield Remark(*job, kind, " ".join([sentence, *(found[job] for found in beside if job in found)]))
+
+
+def sends_alone(job_parallelism: pl.DataFrame) -> set[tuple[str, int]]:
+    """Run and job of those whose groups of hosts only send, and are no pipeline: no host enters a collective with
+    others, to be compared with. job_parallelism: rows of the query."""
+    rows = job_parallelism.filter(pl.col("groups") == pl.col("unknown_groups"))
+    return {*rows.select("run_id", "job").iter_rows()}
+
+
+def _first_of_job(rows: pl.DataFrame) -> dict[tuple[str, int], str]:
+    """The first sentence of each run and job."""
+    first = rows.unique(["run_id", "job"], keep="first").select("run_id", "job", "sentence")
+    return {(run_id, job): sentence for run_id, job, sentence in first.iter_rows()}
 
 
 def _of_several_jobs(dataset: Dataset) -> Iterator[Remark]:

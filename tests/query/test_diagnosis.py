@@ -15,7 +15,7 @@ from slow_rings import STEPS, always, dataset, ring
 from tools import RunCommand
 
 import ddnn_traces
-from ddnn_traces.query import catalogue, diagnosis, quiet_jobs
+from ddnn_traces.query import catalogue, diagnosis
 from ddnn_traces.report.chapters import steps, trust
 from ddnn_traces.report.section import Results
 
@@ -370,13 +370,14 @@ def test_of_jobs_of_sends_alone_diagnose_says_that_no_host_can_be_called_slow(
     """Of a reduce and a broadcast by sends, nothing stood out, although one host computed 120 ms longer."""
     with duckdb.connect() as connection:
         connection.execute(
-            "CREATE TABLE collectives AS FROM (VALUES ('sends', 'send'), ('sends', 'send'), ('stages', 'send'), "
-            "('both', 'send'), ('both', 'all_reduce')) AS t(run_id, kind), (SELECT 0 AS job)"
+            "CREATE TABLE communicators AS SELECT *, 0 AS job, 'a,b' AS hosts, role AS role_reason "
+            "FROM (VALUES ('sends', 'unknown'), ('sends', 'unknown'), ('stages', 'pipeline'), ('both', 'unknown'), "
+            "('both', 'data')) AS t(run_id, role)"
         )
-        connection.execute("CREATE TABLE communicators AS SELECT 'stages' AS run_id, 0 AS job, 'pipeline' AS role")
-        assert connection.sql(quiet_jobs._SENDS_ALONE).fetchall() == [("sends", 0)]
+        rows = connection.sql(catalogue.find("job_parallelism").sql).pl()
+        assert diagnosis.sends_alone(rows) == {("sends", 0)}
     with dataset(tmp_path / "dataset", ring("sends", 1), ring("even", 2)) as opened:
-        monkeypatch.setattr(quiet_jobs, "sends_alone", lambda _: {("sends", 0)})
+        monkeypatch.setattr(diagnosis, "sends_alone", lambda _: {("sends", 0)})
         told = diagnosis.diagnose(opened)
     assert [(one.run_id, one.kind) for one in told.remarks] == [("even", "nothing"), ("sends", "sends_alone")]
     assert told.lines()[0] == "Nothing stands out in 1 job."
