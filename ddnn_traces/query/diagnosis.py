@@ -18,12 +18,16 @@ _LEAST_LOST = 0.05  # share of a job's time in long steps that is told
 _MOST_HOSTS = 3  # in a sentence
 _MOST_RUNS = 3  # in a sentence
 
-#: Kinds of remarks above the findings of a job, and below them, in order; findings have the kinds of the verdicts.
-_ABOVE = (
+_Job = tuple[str, int]  # run and job
+
+_ESTABLISHED, _BY_CHANCE = "established", "by_chance"  # findings, whose kinds are those of the verdicts
+
+#: Kinds of remarks of a job, and its findings, in order.
+_ORDER = (
     *("several_jobs", "job_filter", "one_host_captured", "hosts_without_capture", "unknown_payload", "no_job"),
-    *("steps_without_job", "clocks_differ", "doubtful_steps"),
+    *("steps_without_job", "clocks_differ", "doubtful_steps", _ESTABLISHED, "late_together", "long_steps", _BY_CHANCE),
+    *("two_hosts", "sends_alone", "nothing"),
 )
-_BELOW = ("late_together", "long_steps", "two_hosts", "sends_alone", "nothing")
 
 #: Queries with views in common.
 _READ = ("verdicts", "long_steps", "late_together", "jobs", "jobs_of_run", "inferred_steps", "logged_steps")
@@ -76,38 +80,45 @@ class Diagnosis:
 
     def rows(self) -> pl.DataFrame:
         """Columns of the query verdicts: its rows, and one for each remark, whose kind says what it is of, and which
-        has no rank. Each run has a row; by run and job, those of a run and what is said above its findings first."""
+        has no rank. Each run has a row; by run and job, those of a run and what is said above its findings first, and
+        long steps before findings that chance may explain."""
         said = [
             {"run_id": one.run_id, "job": one.job, "kind": one.kind, "sentence": one.sentence} for one in self.remarks
         ]
         of_verdicts = self.verdicts.schema
         remarks = pl.DataFrame(said, {name: of_verdicts[name] for name in ("run_id", "job", "kind", "sentence")})
-        places = {kind: place - len(_ABOVE) for place, kind in enumerate(_ABOVE)}
-        places |= {kind: place + 1 for place, kind in enumerate(_BELOW)}
-        place = pl.col("kind").replace_strict(places, default=0, return_dtype=pl.Int64)
+        of_finding = pl.when("is_established").then(pl.lit(_ESTABLISHED)).otherwise(pl.lit(_BY_CHANCE))
+        kind = pl.when(pl.col("rank").is_null()).then("kind").otherwise(of_finding)
+        place = kind.replace_strict({one: place for place, one in enumerate(_ORDER)}, return_dtype=pl.Int64)
         rows = pl.concat([self.verdicts, remarks], how="diagonal")
         return rows.sort("run_id", "job", place, "rank", maintain_order=True)
 
     def lines(self) -> list[str]:
         """The same in words, for people: findings first, and runs of which the same is said in one line."""
-        return [*self._findings(), *self._besides(), *self._of_several_jobs(), *self._of_no_job()]
+        first = [*self._findings(True), *self._lines_of("late_together"), *self._lines_of("long_steps")]
+        rest = [*self._besides(), *self._of_several_jobs(), *self._of_no_job()]
+        return [*first, *self._findings(False), *rest]
+
+    def _lines_of(self, kind: str) -> list[str]:
+        return [one.line for one in self._by_kind[kind]]
 
     @cached_property
     def _by_kind(self) -> dict[str, list[Remark]]:
-        found: dict[str, list[Remark]] = {kind: [] for kind in (*_ABOVE, *_BELOW)}
+        found: dict[str, list[Remark]] = {kind: [] for kind in _ORDER}
         for remark in self.remarks:
             found[remark.kind].append(remark)
         return found
 
-    def _findings(self) -> Iterator[str]:
-        """The verdicts of each job below its name and its doubts."""
+    def _findings(self, established: bool) -> Iterator[str]:
+        """The verdicts of each job that has an established one, or has none, below its name and its doubts."""
         doubts = {(one.run_id, one.job): one.sentence for one in self._by_kind["doubtful_steps"]}
         of_clocks: dict[str, list[str]] = {}
         for one in self._by_kind["clocks_differ"]:
             of_clocks.setdefault(one.run_id, []).append(one.sentence)
         numbers = Counter(self.jobs["run_id"])
         columns = ("run_id", "job", "rank", "confidence", "is_established", "sentence")
-        for run_id, job, rank, confidence, is_established, sentence in self.verdicts.select(columns).iter_rows():
+        of_jobs = self.verdicts.filter(pl.col("is_established").any().over("run_id", "job") == established)
+        for run_id, job, rank, confidence, is_established, sentence in of_jobs.select(columns).iter_rows():
             if rank == 1:
                 yield f"{run_id}, job {job}:" if numbers[run_id] > 1 else f"{run_id}:"
                 yield from (f"  {said}" for said in of_clocks.get(run_id, []))
@@ -117,14 +128,12 @@ class Diagnosis:
             yield f"  {rank}. {sentence}{sure if is_established else ''}"
 
     def _besides(self) -> Iterator[str]:
-        for kind in ("late_together", "long_steps"):
-            yield from (one.line for one in self._by_kind[kind])
         if two := self._by_kind["two_hosts"]:
             yield of_two(two)
         if quiet := self._by_kind["nothing"]:
             yield f"Nothing stands out in {counted(len(quiet), 'job')}."
             yield from (f"  {one.line.replace(f'{_NOTHING} ', '')}" for one in quiet if one.sentence != _NOTHING)
-        yield from (one.line for one in self._by_kind["sends_alone"])
+        yield from self._lines_of("sends_alone")
         found = {*self.verdicts.select("run_id", "job").iter_rows()}
         with_findings = {run_id for run_id, _ in found}
         yield from (one.line for one in self._by_kind["clocks_differ"] if one.run_id not in with_findings)
@@ -188,36 +197,45 @@ def _diagnosed(dataset: Dataset) -> Diagnosis:
 
 
 def _of_jobs(dataset: Dataset, verdicts: pl.DataFrame, jobs: pl.DataFrame) -> Iterator[Remark]:
-    beside = [*together(dataset.query("late_together"))]
-    if jobs.height:
-        beside += paused(dataset.query("long_steps"), jobs, dataset)
-    beside += of_two_hosts(jobs)
+    stepped = of_common_steps(jobs, dataset.query("jobs_of_run"))
+    beside = [*together(dataset.query("late_together"), stepped)]
+    if stepped.height:
+        beside += paused(dataset.query("long_steps"), stepped, dataset)
+    beside += of_two_hosts(stepped)
     yield from beside
     told = {*verdicts.select("run_id", "job").iter_rows(), *((one.run_id, one.job) for one in beside)}
-    yield from _of_quiet_jobs(dataset, [job for job in jobs.select("run_id", "job").iter_rows() if job not in told])
+    quiet = [job for job in stepped.select("run_id", "job").iter_rows() if job not in told]
+    yield from _of_quiet_jobs(dataset, quiet, {*doubtful(jobs).select("run_id", "job").iter_rows()})
     yield from doubts(jobs, set(dataset.query("logged_steps")["run_id"]))
     yield from unlike_clocks(dataset, jobs)
 
 
-def _of_quiet_jobs(dataset: Dataset, quiet: list[tuple[str, int]]) -> Iterator[Remark]:
-    """Of jobs of which nothing else is told."""
+def of_common_steps(jobs: pl.DataFrame, jobs_of_run: pl.DataFrame) -> pl.DataFrame:
+    """The jobs but those of runs in which pairs of hosts may meet at random. Both arguments: rows of the query."""
+    averaging = jobs_of_run.filter("is_pair_averaging").drop_nulls("problem")
+    return jobs.join(averaging, on="run_id", how="anti")
+
+
+def _of_quiet_jobs(dataset: Dataset, quiet: list[_Job], in_doubt: set[_Job]) -> Iterator[Remark]:
+    """Of jobs of which nothing else is told. in_doubt: jobs whose steps are doubtful, in which nothing can be seen."""
     if not quiet:
         return
     sends = sends_alone(dataset.query("job_parallelism"))
     beside = [_first_of_job(dataset.query(name)) for name in ("beside_jobs", "links_sent_again")]
     for job in quiet:
-        kind, sentence = ("sends_alone", _OF_SENDS) if job in sends else ("nothing", _NOTHING)
-        yield Remark(*job, kind, " ".join([sentence, *(found[job] for found in beside if job in found)]))
+        if job in sends or job not in in_doubt:
+            kind, sentence = ("sends_alone", _OF_SENDS) if job in sends else ("nothing", _NOTHING)
+            yield Remark(*job, kind, " ".join([sentence, *(found[job] for found in beside if job in found)]))
 
 
-def sends_alone(job_parallelism: pl.DataFrame) -> set[tuple[str, int]]:
+def sends_alone(job_parallelism: pl.DataFrame) -> set[_Job]:
     """Run and job of those whose groups of hosts only send, and are no pipeline: no host enters a collective with
     others, to be compared with. job_parallelism: rows of the query."""
     rows = job_parallelism.filter(pl.col("groups") == pl.col("unknown_groups"))
     return {*rows.select("run_id", "job").iter_rows()}
 
 
-def _first_of_job(rows: pl.DataFrame) -> dict[tuple[str, int], str]:
+def _first_of_job(rows: pl.DataFrame) -> dict[_Job, str]:
     """The first sentence of each run and job."""
     first = rows.unique(["run_id", "job"], keep="first").select("run_id", "job", "sentence")
     return {(run_id, job): sentence for run_id, job, sentence in first.iter_rows()}
@@ -255,11 +273,11 @@ def _of_no_job(dataset: Dataset, unseen: list[str], alone: list[Remark], uncaptu
 
 
 def paused(long_steps: pl.DataFrame, jobs: pl.DataFrame, dataset: Dataset) -> Iterator[Remark]:
-    """Of each job whose long steps take 5% of its time and more beyond the median, where its steps are not in doubt.
-
-    long_steps, jobs: rows of the queries.
+    """Of each of these jobs whose long steps take 5% of its time and more beyond the median, where its steps are not in
+    doubt. long_steps, jobs: rows of the queries.
     """
-    long_steps = long_steps.join(doubtful(jobs), on=["run_id", "job"], how="anti")
+    sure = jobs.join(doubtful(jobs), on=["run_id", "job"], how="anti")
+    long_steps = long_steps.join(sure, on=["run_id", "job"], how="semi")
     labels = {(run, host): label for run, host, label in dataset.sql("SELECT run_id, host_ip, label FROM hosts").rows()}
     for run_id, job in long_steps.select("run_id", "job").unique(maintain_order=True).iter_rows():
         rows = long_steps.filter(run_id=run_id, job=job)
@@ -282,9 +300,10 @@ def paused(long_steps: pl.DataFrame, jobs: pl.DataFrame, dataset: Dataset) -> It
         yield Remark(run_id, job, "long_steps", said)
 
 
-def together(late_together: pl.DataFrame) -> Iterator[Remark]:
-    """Of each job whose hosts are late in the same steps. late_together: rows of the query."""
-    for run_id, job, sentence in late_together.select("run_id", "job", "sentence").iter_rows():
+def together(late_together: pl.DataFrame, jobs: pl.DataFrame) -> Iterator[Remark]:
+    """Of each of these jobs whose hosts are late in the same steps. Both arguments: rows of the query."""
+    of_jobs = late_together.join(jobs, on=["run_id", "job"], how="semi")
+    for run_id, job, sentence in of_jobs.select("run_id", "job", "sentence").iter_rows():
         yield Remark(run_id, job, "late_together", f"{sentence} (query late_together).")
 
 

@@ -99,11 +99,16 @@ class Results:
         rows = {name: pl.DataFrame(table) for name, table in checks.run_checks(self._dataset).items()}
         return {name: frame for name, frame in rows.items() if not frame.is_empty()}
 
+    @property
+    def stepped_jobs(self) -> pl.DataFrame:
+        """The rows of query jobs, of runs whose hosts have steps in common."""
+        return diagnosis.of_common_steps(self.rows(Source("jobs")), self.rows(Source("jobs_of_run")))
+
     @cached_property
     def pauses(self) -> list[str]:
         """A sentence for each job that loses time in few long steps, as of the command diagnose."""
-        jobs = self.rows(Source("jobs"))
-        return [one.line for one in diagnosis.paused(self.rows(Source("long_steps")), jobs, self._dataset)]
+        long_steps = self.rows(Source("long_steps"))
+        return [one.line for one in diagnosis.paused(long_steps, self.stepped_jobs, self._dataset)]
 
     @cached_property
     def clocks(self) -> list[str]:

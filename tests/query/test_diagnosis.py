@@ -184,6 +184,7 @@ def test_diagnose_tells_of_jobs_whose_steps_are_doubtful(command: RunCommand, tm
     rows = json.loads(command("diagnose", "dataset", "--format", "json").stdout)
     assert rows[0]["kind"] == "doubtful_steps"  # above what is found in these steps
     assert rows[0]["sentence"].startswith("Its flows repeat their bytes in 6 steps, the log shows 12 (query jobs)")
+    assert "nothing" not in {row["kind"] for row in rows}  # of steps that are in doubt
 
 
 def test_the_headline_leaves_out_jobs_whose_steps_are_doubtful(tmp_path: Path) -> None:
@@ -201,6 +202,50 @@ def test_the_headline_leaves_out_jobs_whose_steps_are_doubtful(tmp_path: Path) -
         "Nothing stands out in 1 job: no host and no link alone costs 5% of a step. A cause that all hosts share is "
         "not seen. What 1 job loses is left out: its steps are doubtful (query jobs)."
     )
+
+
+def test_findings_by_chance_stand_behind_long_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a host that hung for 3 s in one step, the first line was that chance may explain it."""
+    with dataset(tmp_path / "dataset", ring("hung", 1, {(1, 5): 300.0}), ring("late", 2, always(1, 15))) as opened:
+        found = opened.query("verdicts")
+        assert found["run_id"].to_list() == ["late"]
+        by_chance = {"run_id": pl.lit("hung"), "is_established": False, "sentence": pl.lit("host2 may be late.")}
+        both, query = pl.concat([found.with_columns(**by_chance), found]), opened.query
+        monkeypatch.setattr(opened, "query", lambda name, **given: both if name == "verdicts" else query(name, **given))
+        told = diagnosis.diagnose(opened)
+        with Results(opened) as results:
+            [section] = steps.chapter.sections(results, only=["delays"])
+        monkeypatch.setattr(
+            opened, "query", lambda name, **given: both[:1] if name == "verdicts" else query(name, **given)
+        )
+        with Results(opened) as results:
+            [unsure] = steps.chapter.sections(results, only=["delays"])
+    late, finding, long, hung, chance = told.lines()
+    assert (late, hung, chance) == ("late:", "hung:", "  1. host2 may be late.") and "worker-2 is late" in finding
+    assert long.startswith("hung, job 0: 1 of ")
+    kinds = [("hung", "long_steps"), ("hung", "slow_host"), ("late", "slow_host")]
+    assert [*told.rows().select("run_id", "kind").iter_rows()] == kinds
+    said = f"Few long steps cost time in 1 job: {long}"
+    assert unsure.headline == f"{said} Not established, as chance may explain it: 1 finding."
+    assert section.headline.startswith("In 1 of 2 jobs a host or a link costs")
+    assert section.headline.endswith(f"{said} Not established in other jobs, as chance may explain it: 1 finding.")
+
+
+def test_of_pairs_that_meet_at_random_no_steps_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their hosts have no steps in common, so that none of them is long, and in none something stands out."""
+    with dataset(tmp_path / "dataset", ring("gossip", 1, {(1, 5): 300.0}), ring("again", 2)) as opened:
+        query = opened.query
+        averaging = pl.col("run_id").is_in(["gossip", "again"])
+        runs = query("jobs_of_run").with_columns(is_pair_averaging=averaging, problem=pl.lit("at random"))
+        monkeypatch.setattr(
+            opened, "query", lambda name, **given: runs if name == "jobs_of_run" else query(name, **given)
+        )
+        told = diagnosis.diagnose(opened)
+        with Results(opened) as results:
+            [section] = steps.chapter.sections(results, only=["delays"])
+    assert told.lines() == ["again: at random.", "gossip: at random."]
+    assert section.headline == ("In 2 jobs pairs of hosts may meet at random: no steps, no delays (query jobs_of_run).")
+    assert section.lists == []
 
 
 @pytest.mark.long

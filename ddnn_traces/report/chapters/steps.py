@@ -57,22 +57,29 @@ def delays(section: Section, jobs: pl.DataFrame) -> None:
     found = section.rows(Source("verdicts")).sort(
         ~pl.col("is_established"), -pl.col("share_of_step"), "run_id", "job", "rank"
     )
-    doubtful = diagnosis.doubtful(jobs)
-    sure, trusted = found.join(doubtful, on=["run_id", "job"], how="anti"), jobs.height - doubtful.height
+    stepped = section.results.stepped_jobs
+    doubtful = diagnosis.doubtful(stepped)
+    trusted = stepped.join(doubtful, on=["run_id", "job"], how="anti")
+    sure = found.join(trusted, on=["run_id", "job"], how="semi")
     established = sure.filter("is_established")
-    together = [one.line for one in diagnosis.together(section.rows(Source("late_together")))]
+    together = [one.line for one in diagnosis.together(section.rows(Source("late_together")), stepped)]
     others = [
         ("Several hosts late at once", "Several hosts are late in the same steps", together),
         ("Few long steps", "Few long steps cost time", section.results.pauses),
     ]
     off = section.results.clocks
     section.lists = [(title, of_jobs) for title, _, of_jobs in others if of_jobs]
-    said = [costliest(established, jobs, trusted), by_chance(sure, established)]
-    two = diagnosis.of_two_hosts(jobs)
-    if established.is_empty() and (sure.height or not section.lists):
-        said = [_nothing(sure.height, trusted if sure.height else max(0, trusted - len(two)))]
+    two = diagnosis.of_two_hosts(stepped)
+    said = [costliest(established, jobs, trusted.height)]
     said += [f"{what} in {counted(len(of_jobs), 'job')}: {of_jobs[0]}" for _, what, of_jobs in others if of_jobs]
-    section.headline = " ".join(filter(None, [*said, _doubts(doubtful.height), diagnosis.of_two(two), *off[:1]]))
+    if established.height:
+        said.append(by_chance(sure, established))
+    elif section.lists:
+        said.append(_unsure("", sure.height))
+    else:
+        said.append(_nothing(sure.height, trusted.height if sure.height else max(0, trusted.height - len(two))))
+    said += [_doubts(doubtful.height), _without_steps(jobs.height - stepped.height), diagnosis.of_two(two), *off[:1]]
+    section.headline = " ".join(filter(None, said))
     if off:
         section.lists.append(("Clocks that differ", off))
     if found.is_empty():
@@ -115,9 +122,11 @@ def costliest(established: pl.DataFrame, jobs: pl.DataFrame, trusted: int) -> st
 def by_chance(found: pl.DataFrame, established: pl.DataFrame) -> str:
     """How many findings of jobs without an established one there are, where other jobs have one."""
     others = found.join(established, on=["run_id", "job"], how="anti") if established.height else established
-    if others.is_empty():
-        return ""
-    return f"Not established in other jobs, as chance may explain it: {counted(others.height, 'finding')}."
+    return _unsure(" in other jobs", others.height)
+
+
+def _unsure(where: str, findings: int) -> str:
+    return f"Not established{where}, as chance may explain it: {counted(findings, 'finding')}." if findings else ""
 
 
 def _doubts(jobs: int) -> str:
@@ -126,6 +135,15 @@ def _doubts(jobs: int) -> str:
         return ""
     what, why = ("loses", "its steps are") if jobs == 1 else ("lose", "their steps are")
     return f"What {counted(jobs, 'job')} {what} is left out: {why} doubtful (query jobs)."
+
+
+def _without_steps(jobs: int) -> str:
+    """What is said of jobs of runs in which pairs of hosts may meet at random."""
+    return (
+        f"In {counted(jobs, 'job')} pairs of hosts may meet at random: no steps, no delays (query jobs_of_run)."
+        if jobs
+        else ""
+    )
 
 
 def _nothing(unsure: int, jobs: int) -> str:
