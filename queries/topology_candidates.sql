@@ -9,21 +9,30 @@
 -- column: payload_share share; part of the run's payload
 -- Payload inside steps counts, as in pair_payload. The best pairs of a ring are the heaviest pair of each sender; of a
 -- star all pairs of one host; of a tree of N hosts the N-1 heaviest links, in both directions; of a clique all pairs,
--- each up to an even share of the payload. No shape is tested: topology does that, and names the best other candidate.
-WITH pairs AS MATERIALIZED (
+-- each up to an even share of the payload. Hosts that do not take part (topology_edges) are no hosts of a candidate, as those
+-- that only announce names (mDNS). No shape is tested: topology does that, and names the best other candidate.
+WITH thresholds AS (
+    SELECT 0.01 AS member_share  -- as in topology_edges
+), all_pairs AS MATERIALIZED (
     FROM pair_payload
 ), totals AS (
     SELECT run_id, sum(payload_bytes) AS total_bytes
-    FROM pairs
+    FROM all_pairs
     GROUP BY run_id
 ), ends AS (
-    SELECT run_id, src_ip AS host_ip, payload_bytes FROM pairs
+    SELECT run_id, src_ip AS host_ip, payload_bytes FROM all_pairs
     UNION ALL
-    SELECT run_id, dst_ip, payload_bytes FROM pairs
+    SELECT run_id, dst_ip, payload_bytes FROM all_pairs
 ), host_sums AS (
     SELECT run_id, host_ip, sum(payload_bytes) AS bytes
     FROM ends
-    GROUP BY run_id, host_ip
+    CROSS JOIN thresholds
+    GROUP BY run_id, host_ip, member_share
+    QUALIFY bytes >= member_share * max(bytes) OVER (PARTITION BY run_id)
+), pairs AS MATERIALIZED (
+    FROM all_pairs AS p
+    SEMI JOIN host_sums AS a ON a.run_id = p.run_id AND a.host_ip = src_ip
+    SEMI JOIN host_sums AS b ON b.run_id = p.run_id AND b.host_ip = dst_ip
 ), host_counts AS (
     SELECT run_id, count(*) AS host_count
     FROM host_sums
@@ -34,7 +43,9 @@ WITH pairs AS MATERIALIZED (
     GROUP BY run_id
 ), best_star AS (
     SELECT run_id, max(bytes) AS bytes
-    FROM host_sums
+    FROM (SELECT run_id, host_ip, sum(payload_bytes) AS bytes
+          FROM (SELECT run_id, unnest([src_ip, dst_ip]) AS host_ip, payload_bytes FROM pairs)
+          GROUP BY run_id, host_ip)
     GROUP BY run_id
 ), ranked_links AS (
     SELECT run_id, sum(payload_bytes) AS bytes,

@@ -44,10 +44,10 @@ def topology(section: Section, frame: pl.DataFrame) -> None:
     ]  # fmt: skip
     caption = (
         "From payload inside steps alone. Evidence: the share of payload on the matched pairs, and the best that "
-        "another shape's pairs could carry (runner-up: its shape is not tested, so more is no better; hosts that send "
-        "next to nothing give a tree more links); how alike the pairs' volumes are (evenness), how much a pair's "
-        "volume varies from step to step (irregularity), and how much later one direction of a link starts than the "
-        "other (turn). The root of a tree is where data flow to first in each exchange, with a confidence of its own."
+        "another shape's pairs could carry (runner-up: its shape is not tested, so more is no better); how alike the "
+        "pairs' volumes are (evenness), how much a pair's volume varies from step to step (irregularity), and how much "
+        "later one direction of a link starts than the other (turn). The root of a tree is where data flow to first in "
+        "each exchange, with a confidence of its own."
     )
     section.table(_plain(frame), columns, caption)
 
