@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -71,6 +72,7 @@ def _argument(context: click.Context, name: str, place: int) -> str:
 #: Formats of rows; those of files are in query/formats.py, which takes longer to load.
 FORMATS = ("table", "csv", "json", "ndjson", "parquet", "arrow", "md", "spreadsheet")
 _TERMINAL_ROWS = 50
+_LOG_AGAINST_TRAFFIC = ("step_inference_score", "step_boundaries", "step_sources")  # queries
 
 
 class DatasetPath(click.Path):
@@ -148,6 +150,14 @@ def say_notes(lines: Iterable[str]) -> None:
     """Say what an answer does not; behind it, since it is read first."""
     for line in lines:
         say(f"note: {printable(line)}")
+
+
+def refuse_inferred(text: str) -> None:
+    """With --infer-steps: raise UsageError where a query's name, or SQL, has a query that would compare inferred steps
+    with themselves."""
+    for name in _LOG_AGAINST_TRAFFIC:
+        if re.search(rf"\b{name}\b", text, re.IGNORECASE):
+            raise UsageError(f"--infer-steps: query {name} compares steps of logs with those that the traffic shows")
 
 
 def key_values(params: tuple[str, ...], option: str = "--param", given: Collection[str] = ()) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 from collections import Counter
@@ -24,6 +23,7 @@ from ddnn_traces.cli.arguments import (
     open_dataset,
     params_option,
     prints_rows,
+    refuse_inferred,
     runs_option,
     say_notes,
 )
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ddnn_traces.store.checksums import Damage
 
 _MOST_NAMES = 3  # captures in a message
-_LOG_AGAINST_TRAFFIC = ("step_inference_score", "step_boundaries", "step_sources")  # queries
 
 
 @click.command(short_help="List the runs with their metadata and volume")
@@ -128,19 +127,12 @@ def query(
         raise UsageError(f"--by {by}: query {name} does not pool runs; those that do: {', '.join(pooling)}")
     catalogue.find(name).values(given)  # refuses wrong ones before the dataset is opened
     if infer_steps:
-        _refuse_inferred(name)
+        refuse_inferred(name)
     with open_dataset(dataset, runs, infer_steps=infer_steps) as opened:
         rows = opened.query_arrow(name, given)
         notes = [*opened.missing(name), *opened.remarks(name, given)]
         output.emit(rows, catalogue.find(name).answer)
         say_notes(notes)
-
-
-def _refuse_inferred(text: str) -> None:
-    """Raise UsageError where a query's name, or SQL, has a query that would compare inferred steps with themselves."""
-    for name in _LOG_AGAINST_TRAFFIC:
-        if re.search(rf"\b{name}\b", text):
-            raise UsageError(f"--infer-steps: query {name} compares steps of logs with those that the traffic shows")
 
 
 def _pools(query: Query) -> bool:
@@ -209,12 +201,12 @@ def sql(
             from ddnn_traces.cli.shell import run_shell
 
             say_notes(opened.step_notes)
-            run_shell(opened, output.limit)
+            run_shell(opened, output.limit, infer_steps)
             return
         text = sys.stdin.read() if statement is None else statement
         statements = opened.statements(text)
         if infer_steps:
-            _refuse_inferred(text)
+            refuse_inferred(text)
         if len(statements) != 1 and (output.format != "table" or output.out):
             raise UsageError(f"{len(statements)} statements make no single {output.format}; give one")
         opened.check_reads(statements)  # all of them, before the first one runs

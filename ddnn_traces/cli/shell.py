@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from ddnn_traces.cli.arguments import FORMATS, RowsOutput, format_of
+from ddnn_traces.cli.arguments import FORMATS, RowsOutput, format_of, refuse_inferred
 from ddnn_traces.cli.lines import say
 from ddnn_traces.errors import DdnnTracesError, UsageError
 from ddnn_traces.query.catalogue import catalogue
@@ -39,7 +39,7 @@ _HISTORY = 1000  # lines
 _BEFORE_A_TABLE = {"FROM", "JOIN", "DESCRIBE", "SUMMARIZE", "PIVOT"}
 
 
-def run_shell(dataset: Dataset, limit: int | None) -> None:
+def run_shell(dataset: Dataset, limit: int | None, infers_steps: bool = False) -> None:
     """Read statements that end in ';' and the commands of DuckDB's shell that COMMANDS names, until the end of input.
 
     Tab completes names; the lines typed are kept for the next time. Ctrl-C ends the running statement only. It is a
@@ -56,7 +56,7 @@ def run_shell(dataset: Dataset, limit: int | None) -> None:
     with contextlib.suppress(OSError):
         readline.read_history_file(history)
     say("SQL of DuckDB, ended with ';'; Tab completes names; .help lists commands; Ctrl-D leaves.")
-    shell = Shell(dataset, limit)
+    shell = Shell(dataset, limit, infers_steps)
     try:
         while (typed := _read_statement()) is not None and shell.run(typed):
             pass
@@ -85,8 +85,8 @@ COMMANDS = {
 class Shell:
     """What typed lines do."""
 
-    def __init__(self, dataset: Dataset, limit: int | None) -> None:
-        self._dataset, self._limit = dataset, limit
+    def __init__(self, dataset: Dataset, limit: int | None, infers_steps: bool = False) -> None:
+        self._dataset, self._limit, self._infers_steps = dataset, limit, infers_steps
         self._mode = "table"
         self._out: Path | None = None
 
@@ -159,6 +159,8 @@ class Shell:
 
     def _statements(self, typed: str) -> None:
         statements = self._dataset.statements(typed)
+        if self._infers_steps:
+            refuse_inferred(typed)
         self._dataset.check_reads(statements)  # all of them, before the first one runs
         chosen = format_of(None if self._out else self._mode, self._out)
         for one in statements:

@@ -398,6 +398,18 @@ def test_a_word_that_leaves_leaves_within_a_statement(
     assert list(lines) == ["SELECT 1;"]
 
 
+def test_the_shell_compares_no_inferred_steps_with_themselves(
+    several: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    lines = iter(["FROM STEP_SOURCES;", "SELECT 1 AS one;", ".quit"])
+    monkeypatch.setattr("builtins.input", lambda _: next(lines))
+    shell.run_shell(several, None, infers_steps=True)
+    said = capsys.readouterr()
+    assert "query step_sources compares steps of logs with those that the traffic shows" in said.err
+    assert said.out.split()[0] == "one"
+
+
 def test_tables_are_sorted_in_columns_and_apart_from_queries(
     several: Dataset, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
