@@ -195,6 +195,8 @@ def hand_made() -> Iterator[tuple[str, bytes]]:
     yield "mpls in pppoe", file(eth(p.pppoe(p.mpls(V4), 0x0281), p.PPPOE))
     yield "sll", file(p.sll(V4), p.sll(V6, p.IPV6), p.sll(bytes(28), p.ARP), link=p.SLL)
     yield "sll2", file(p.sll2(V4), p.sll2(V6, p.IPV6), p.sll2(bytes(28), p.ARP), link=p.SLL2)
+    copies = [p.sll2(each, kind, number) for each, kind in ((V4, p.IPV4), (V6, p.IPV6)) for number in (7, 2, 0, 70_000)]
+    yield "interfaces", file(*copies, link=p.SLL2)
     for link in (12, 14, 101):
         yield f"raw {link}", file(V4, V6, link=link)
     yield "raw IPv4", file(V4, link=228)

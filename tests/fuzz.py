@@ -52,11 +52,12 @@ def made_by_hand(link_types: Iterable[int] = LINKS) -> list[bytes]:
     body = p.udp(bytes(1000))
     pieces = [fragment_frames(body, [400, 320], six, identification=i) for six in (False, True) for i in (1, 2)]
     streams = [p.segment(10 * (i % 7), 10 * (i * 7 % 23), p.ACK) for i in range(30)]
+    copies = [p.sll2(frame[14:], interface=number) for frame in streams for number in (3, 4, 5)]
     own = [tunnels, list(itertools.chain(*pieces)), [*streams, roce_frame(), p.segment(flags=p.SYN), *streams]]
     links = [p.pcap(in_time(LINKS[link](V4), LINKS[link](V6, p.IPV6)), link=link) for link in link_types]
     return (
         made
-        + links
+        + [*links, p.pcap(in_time(*copies), link=p.SLL2)]
         + [p.pcap(in_time(*frames)) for frames in own]
         + [p.pcapng(in_time(*frames), ">") for frames in own]
     )

@@ -49,8 +49,8 @@ def sll(payload: bytes, kind: int = IPV4) -> bytes:
     return struct.pack(">HHH8s", 0, 1, 6, b"\2\0\0\0\0\1") + type_of(kind) + payload
 
 
-def sll2(payload: bytes, kind: int = IPV4) -> bytes:
-    return type_of(kind) + struct.pack(">HIHBB8s", 0, 3, 1, 0, 6, b"\2\0\0\0\0\1") + payload
+def sll2(payload: bytes, kind: int = IPV4, interface: int = 3) -> bytes:
+    return type_of(kind) + struct.pack(">HIHBB8s", 0, interface, 1, 0, 6, b"\2\0\0\0\0\1") + payload
 
 
 def null(payload: bytes, kind: int = IPV4) -> bytes:

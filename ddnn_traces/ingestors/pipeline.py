@@ -394,8 +394,7 @@ class _Ingest:
         about += [
             f"{run_id}/{name}: {share:.0%} of the payload of {counted(flows, 'TCP flow')} is there again, as where all "
             "interfaces of a host with a bridge are captured (-i any): volumes are too large, and these copies count "
-            "as retransmitted. Capture one interface, or keep the bridge's of this file ('tcpdump -r FILE -w NEW "
-            "ifindex N'), and ingest that"
+            "as retransmitted. Capture one interface, or all with their numbers ('tcpdump -i any -y LINUX_SLL2')"
             for name, (flows, share) in found.copied_captures.items()
         ]
         for warning in about:

@@ -45,6 +45,7 @@ Int64Array = npt.NDArray[np.int64]
 #: flow: number of the row, from 0; cells, samples and packets refer to it.
 #: kept: whether --filter includes it.
 #: encapsulation: row of `encapsulations` that the flow is in; null outside tunnels.
+#: interface: where it was captured (link_types.told_interface); null where the link type does not tell it.
 #: followed: whether the numbers of all packets are known: no fragments, none whose TCP header was not captured.
 #: gaps: start and end of the numbers between first_sequence and next_sequence that were not captured, ascending.
 FLOW_FACTS = pa.schema(
@@ -57,6 +58,7 @@ FLOW_FACTS = pa.schema(
         ("src_port", pa.int64()),
         ("dst_port", pa.int64()),
         ("encapsulation", pa.int64()),
+        ("interface", pa.int64()),
         ("roce_dest_qp", pa.int64()),
         ("roce_opcode", pa.int64()),
         *[(counter.name, pa.int64()) for counter in COUNTERS],

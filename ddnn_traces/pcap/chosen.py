@@ -97,14 +97,20 @@ class _FlowScanner(Scanner):
 
     def rows_in(self, chosen: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
         """For each flow of the file whether its five-tuple is one of these."""
-        return np.isin(_joined(self._state.keys[: self.flows, :5]), chosen)
+        return np.isin(_joined(self._five_tuples(0)), chosen)
+
+    def _five_tuples(self, first: int) -> npt.NDArray[np.uint64]:
+        """Five words of the key of each flow of the file from the first one on, as _words has them."""
+        words = self._state.keys[first : self.flows, :5].copy()
+        words[:, 4] &= np.uint64(table.WITHOUT_INTERFACE)
+        return words
 
     def _spill_packets(self) -> None:
         total = self._state.total
         rows = self._state.packets[: total[table.PACKET_COUNT]]
         if len(rows):
             known = len(self._is_chosen)
-            new = _joined(self._state.keys[known : self.flows, :5])
+            new = _joined(self._five_tuples(known))
             self._is_chosen = np.concatenate([self._is_chosen, np.isin(new, self._chosen)])
             begin, end = self._between
             mine = rows[self._is_chosen[rows[:, 1]]]

@@ -53,7 +53,8 @@ class LinkType(NamedTuple):
     hardware: addresses that a release must not show: the leak scan collects them, and the cut makes others. cut: None:
     captures of this link type cannot be cut down. wireshark: its number in Wireshark (wiretap/wtap.h), None where that
     is another link type's. layer: the name of its header in tshark's frame.protocols, where that has `size` bytes.
-    left_out: bytes of the frame that Wireshark's reader takes off.
+    left_out: bytes of the frame that Wireshark's reader takes off. interface_at: where the number of the interface is,
+    in 4 bytes.
     """
 
     number: int
@@ -65,6 +66,7 @@ class LinkType(NamedTuple):
     type_at: int | None = None
     layer: str = ""
     left_out: int = 0
+    interface_at: int | None = None
 
 
 _NO_HARDWARE = Hardware(None, None)
@@ -72,7 +74,9 @@ _NO_HARDWARE = Hardware(None, None)
 LINK_TYPES = (
     LinkType(1, ETHERTYPE, 14, Hardware(0, 6), Cut(), 1, type_at=12, layer="eth"),
     LinkType(113, COOKED, 16, Hardware(None, 6, 4, 2), Cut(kept=(0, 4)), 25, type_at=14, layer="sll"),
-    LinkType(276, COOKED, 20, Hardware(None, 12, 11, 1), Cut(kept=(8, 11)), 210, type_at=0, layer="sll"),
+    LinkType(
+        276, COOKED, 20, Hardware(None, 12, 11, 1), Cut(kept=(4, 11)), 210, type_at=0, layer="sll", interface_at=4
+    ),
     LinkType(0, VERSION, 4, _NO_HARDWARE, Cut(family_at=0), 15, layer="null"),
     LinkType(108, VERSION, 4, _NO_HARDWARE, Cut(family_at=3), 174, layer="null"),
     LinkType(101, VERSION, 0, _NO_HARDWARE, Cut(), 7, layer="raw"),
@@ -95,6 +99,9 @@ LINK_TYPES = (
     LinkType(242, TYPE, 44, _NO_HARDWARE, None, 180, type_at=40, layer="ipoib"),
     LinkType(247, INFINIBAND, 8, _NO_HARDWARE, None, None),
 )
+
+#: So many interfaces are told apart, by the bits that a flow's key has for them.
+INTERFACES = (1 << 16) - 1
 
 #: The next header of InfiniBand's global route header: a base transport header follows.
 BASE_TRANSPORT = 27
@@ -135,6 +142,14 @@ _NAMES = {
     285: "DSA_TAG_EDSA", 286: "ELEE", 287: "ZWAVE_SERIAL", 288: "USB_2_0", 289: "ATSC_ALP", 290: "ETW",
     292: "ZBOSS_NCP",
 }  # fmt: skip
+
+
+def told_interface(number: int) -> int | None:
+    """The interface of a flow, by its number in the link header: those that differ by a multiple of INTERFACES are one.
+
+    None for 0, which is no interface's.
+    """
+    return (number - 1) % INTERFACES + 1 if number else None
 
 
 def describe_links(link_types: str | None) -> str:

@@ -300,6 +300,8 @@ class Scanner:
         columns: dict[str, Any] = _five_tuples(keys)
         columns |= {"flow": np.arange(count, dtype=np.int32), "kept": np.ones(count, bool)}
         columns["encapsulation"] = _nullable((rare >> 40) - 1, rare >> 40 > 0)
+        interface = (keys[:, 4] >> np.uint64(48)).astype(np.int64)
+        columns["interface"] = _nullable(interface, interface > 0)
         is_roce = (rare >> 32) & 1 == 1
         columns["roce_dest_qp"] = _nullable(rare & 0xFFFFFF, is_roce)
         columns["roce_opcode"] = _nullable((rare >> 24) & 0xFF, is_roce)
@@ -411,7 +413,7 @@ def _nullable(values: Int64Array, known: npt.NDArray[np.bool_]) -> pa.Array:
 
 def _five_tuples(keys: npt.NDArray[np.uint64]) -> dict[str, Any]:
     word = keys[:, 4].astype(np.int64)
-    version = keys[:, 4] >> np.uint64(40)
+    version = (keys[:, 4] & np.uint64(table.WITHOUT_INTERFACE)) >> np.uint64(40)
     ends = {"src_ip": _addresses(version, keys[:, :2]), "dst_ip": _addresses(version, keys[:, 2:4])}
     ports = {"src_port": (word >> 16) & 0xFFFF, "dst_port": word & 0xFFFF}
     return {**ends, "protocol": (word >> 32) & 0xFF, **ports}

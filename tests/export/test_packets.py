@@ -136,7 +136,8 @@ QUICK = ("pcapng > 1", "fragments, the first one last", "gzip", "cut short")
 #: Each layout of a file, link header, tunnel and damage once; all others in make test-nightly.
 FILES_BEFORE_THE_NIGHT = (
     *QUICK, "every tunnel",
-    "pcap < 1", "pcapng < 1000", "vlan", "mpls in pppoe", "sll2", "raw 101", "ipv6 extension headers", "nested",
+    "pcap < 1", "pcapng < 1000", "vlan", "mpls in pppoe", "sll2", "interfaces", "raw 101",
+    "ipv6 extension headers", "nested",
     "roce", "snaplen 60", "beyond 65,535 bytes, cut", "flags", "no tunnels", "fragments without a first one",
     "xz of a pcapng", "cut short, compressed", "pcapng cut short", "connections",
 )  # fmt: skip

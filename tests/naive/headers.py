@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 
-from ddnn_traces.pcap.tshark.flows import Encapsulation, Fragment, Packet, Roce, Segment
+from ddnn_traces.pcap.tshark.flows import Encapsulation, Fragment, Packet, Roce, Segment, captured_at
 
 # In place of an IP version: InfiniBand's global route header, by its next header; its local one, without the other.
 GRH, LRH = 0x1B, 2
@@ -73,7 +73,8 @@ Datagram = tuple[int, Part]  # IP version, GRH or LRH, and all from that header 
 
 def parse(frame: Part, link: int, open_tunnels: bool = True) -> Packet:
     """The flow's packet in a frame; raises Skip where there is none."""
-    return packet(link_payload(frame, link), None, MOST_TUNNELS if open_tunnels else 0, False)
+    found = packet(link_payload(frame, link), None, MOST_TUNNELS if open_tunnels else 0, False)
+    return captured_at(found, *struct.unpack(">4xI", frame.first(8))) if link == 276 else found
 
 
 # --- link layer

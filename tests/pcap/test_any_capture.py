@@ -65,6 +65,8 @@ extensions = st.one_of(
     st.builds(p.hop_by_hop, st.integers(0, 3)), st.builds(p.destination_options, st.integers(0, 3)),
     st.builds(p.authentication, st.integers(0, 6)), fragment_headers,
 )  # fmt: skip
+#: Of SLL2: no number, and those at the limits of what the loop tells apart.
+interfaces = st.sampled_from([0, 3, 3, 4, 2**16 - 1, 2**16, 2**32 - 1])
 tags = st.lists(st.sampled_from([p.VLAN, p.SERVICE_VLAN, 0x9100]), max_size=2)
 Datagram = tuple[bytes, int]  # an IP packet and its EtherType
 
@@ -197,6 +199,8 @@ def framed(draw: st.DrawFn, packet: bytes, kind: int, link: int) -> bytes:
         inner = draw(st.sampled_from([each for each in LINKS if each != 192] + [147]))
         frame = p.ppi(LINKS.get(inner, p.raw)(packet, kind), inner, bytes(draw(st.integers(0, 9))))
         frame = p.ppi(frame, 192) if draw(st.booleans()) else frame
+    elif link == p.SLL2:
+        frame = p.sll2(packet, kind, draw(interfaces))
     elif link == 239:
         frame = p.nflog(packet, kind, draw(orders))
     else:
@@ -210,7 +214,7 @@ far_times = st.sampled_from([0, 1, T0 + 30 * SECOND, T0 + 30 * SECOND + 1000, (2
 times = st.one_of(st.integers(0, 8).map(lambda i: T0 + i * 500), far_times)
 bounds = st.lists(st.integers(0, 8).map(lambda i: T0 + i * 500), max_size=5).map(sorted)
 damages = st.lists(st.tuples(st.integers(4, 2000), st.integers(0, 255)), max_size=3)
-link_types = st.sampled_from([*LINKS, p.ETHERNET, p.ETHERNET, p.ETHERNET, 147])
+link_types = st.sampled_from([*LINKS, p.ETHERNET, p.ETHERNET, p.ETHERNET, p.SLL2, 147])
 
 
 @st.composite

@@ -110,6 +110,6 @@ def test_second_copies_are_no_loss(tmp_path: Path) -> None:
     with write_dataset(tmp_path / "d", tables) as dataset, Results(dataset) as results:
         [section] = trust.appendix.sections(results, only=["ledger"])
     assert section.headline == (
-        "100% of the captured packets are in flows, 50% as second copies: both ends captured these, and they count "
-        "once."
+        "100% of the captured packets are in flows, 50% as second copies: both ends, or several interfaces of "
+        "a host, captured these, and they count once."
     )

@@ -101,19 +101,21 @@ def _address_order(address: str) -> tuple[int, int]:
 def _merge(files: Sequence[CaptureFacts]) -> _Segments:
     """The segments in the files of one host.
 
-    A segment that a file holds more than once was retransmitted, and which of the copies the other host captured is not
-    known: it is left out. In two files (a series, or two interfaces) the earlier time counts; a retransmission that is
-    matched with its original only makes a longer one-way time, which does not change the smallest one.
+    A segment that a file holds more than once, of one interface, was retransmitted, and which of the copies the other
+    host captured is not known: it is left out. In two files (a series, or two interfaces), and of two interfaces of a
+    file, the earlier time counts; a retransmission that is matched with its original only makes a longer one-way time,
+    which does not change the smallest one.
     """
     identities, times, rows, sources, targets = [], [], [], [], []
     flows = 0
     for file in files:
         identity = file.samples["identity"].to_numpy()
-        _, first, counts = np.unique(identity, return_index=True, return_counts=True)
-        once = first[counts == 1]
+        row = _row_of_flow(file)[file.samples["flow"].to_numpy()]
+        interface = file.flows["interface"].fill_null(0).to_numpy()[row]
+        once = _once(identity, interface)
         identities.append(identity[once])
         times.append(file.samples["ts_ns"].to_numpy()[once])
-        rows.append(_row_of_flow(file)[file.samples["flow"].to_numpy()[once]] + flows)
+        rows.append(row[once] + flows)
         sources += file.flows["src_ip"].to_pylist()
         targets += file.flows["dst_ip"].to_pylist()
         flows = len(sources)
@@ -122,6 +124,14 @@ def _merge(files: Sequence[CaptureFacts]) -> _Segments:
     order = order[np.concatenate(([True], np.diff(identity[order]) != 0))] if order.size else order
     src, dst = (np.array(names, np.str_) if names else np.empty(0, "U1") for names in (sources, targets))
     return _Segments(identity[order], ts[order], src[row[order]], dst[row[order]])
+
+
+def _once(identity: Int64Array, interface: Int64Array) -> Int64Array:
+    """Positions of the segments that their interface has once."""
+    order = np.lexsort((interface, identity))
+    is_same = (np.diff(identity[order]) == 0) & (np.diff(interface[order]) == 0)
+    edges = np.concatenate(([False], is_same, [False])) if order.size else np.zeros(1, bool)
+    return order[~(edges[:-1] | edges[1:])]
 
 
 def _row_of_flow(file: CaptureFacts) -> Int64Array:

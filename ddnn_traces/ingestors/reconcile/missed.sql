@@ -4,22 +4,24 @@
 -- its packets are unknown. first_position, next_position: start and end of the flow's numbers, null where it has none.
 CREATE TEMP TABLE missed AS
 WITH tcp AS (
-    SELECT file, flow, src_ip, dst_ip, src_port, dst_port, encapsulation IS NOT NULL AS tunneled, encapsulation,
+    SELECT file, flow, src_ip, dst_ip, src_port, dst_port, encapsulation,
+           -- inside and outside of tunnels, and of each interface, are copies of their own
+           2 * coalesce(interface, 0) + (encapsulation IS NOT NULL)::INTEGER AS place,
            first_sequence, next_sequence, first_acknowledged, acknowledged, gaps, forgotten_bytes, followed, syn_packets,
            fin_packets, payload_bytes - retransmitted_bytes AS different_bytes
     FROM copies WHERE protocol = 6
 ), several AS (
     -- most five-tuples have one connection: the others alone are numbered, which takes longer
-    SELECT file, src_ip, dst_ip, src_port, dst_port, tunneled FROM tcp GROUP BY ALL HAVING count(*) > 1
+    SELECT file, src_ip, dst_ip, src_port, dst_port, place FROM tcp GROUP BY ALL HAVING count(*) > 1
 ), numbered AS (
     SELECT *, 1 AS number, 1 AS connections, true AS single
-    FROM tcp ANTI JOIN several USING (file, src_ip, dst_ip, src_port, dst_port, tunneled)
+    FROM tcp ANTI JOIN several USING (file, src_ip, dst_ip, src_port, dst_port, place)
     UNION ALL
     SELECT *, row_number() OVER (five_tuple ORDER BY flow), count(*) OVER five_tuple,
            -- of overlapping tunnels, two with the same five-tuple cannot be told apart here
            coalesce(min(encapsulation) OVER five_tuple = max(encapsulation) OVER five_tuple, true)
-    FROM tcp SEMI JOIN several USING (file, src_ip, dst_ip, src_port, dst_port, tunneled)
-    WINDOW five_tuple AS (PARTITION BY file, src_ip, dst_ip, src_port, dst_port, tunneled)
+    FROM tcp SEMI JOIN several USING (file, src_ip, dst_ip, src_port, dst_port, place)
+    WINDOW five_tuple AS (PARTITION BY file, src_ip, dst_ip, src_port, dst_port, place)
 ), paired AS (
     -- connection by connection, and only where both directions have as many
     SELECT f.*, r.fin_packets > 0 AS peer_ended,
@@ -32,8 +34,8 @@ WITH tcp AS (
                - 2147483648 AS acknowledged_to
     FROM numbered AS f
     LEFT JOIN numbered AS r
-      ON (f.file, f.src_ip, f.dst_ip, f.src_port, f.dst_port, f.tunneled, f.number, f.connections)
-       = (r.file, r.dst_ip, r.src_ip, r.dst_port, r.src_port, r.tunneled, r.number, r.connections)
+      ON (f.file, f.src_ip, f.dst_ip, f.src_port, f.dst_port, f.place, f.number, f.connections)
+       = (r.file, r.dst_ip, r.src_ip, r.dst_port, r.src_port, r.place, r.number, r.connections)
      AND f.single AND r.single AND r.acknowledged IS NOT NULL
 ), counted AS (
     SELECT *, CASE WHEN all_missed THEN acknowledged_bytes

@@ -8,12 +8,15 @@
 --     with a file that is not complete; it is partial as soon as it holds less than another.
 --   missed_share: so is one that misses more than this share of its payload, where another holds more.
 -- place_packets, series_packets: packets of the five-tuple in all files of a vantage, of a series. The packets of a series
--- inside and outside of tunnels (a capture of all interfaces of the tunnel's host) are two copies.
+-- inside and outside of tunnels (a capture of all interfaces of the tunnel's host) are two copies. Those of two interfaces
+-- (interfaces.sql) have been compared before.
 -- A five-tuple with one row needs none of this, and most have one: sorting them took half of the time of all statements.
 CREATE TEMP TABLE ranked AS
-WITH included AS (
+WITH kept_copies AS (
     SELECT copies.* EXCLUDE (gaps), missed_bytes, unacknowledged_missed_bytes, first_position, next_position
     FROM copies LEFT JOIN missed USING (file, flow) WHERE kept
+), included AS (
+    FROM kept_copies ANTI JOIN other_interfaces USING (file, flow)
 ), several AS (
     SELECT src_ip, dst_ip, protocol, src_port, dst_port FROM included GROUP BY ALL HAVING count(*) > 1
 ), placed AS (
@@ -62,4 +65,7 @@ SELECT * EXCLUDE (cut, clock_ns, begin_ns, end_ns, series_from_ns, series_to_ns,
 FROM best
 UNION ALL BY NAME
 SELECT copies.*, series, file_order, true AS counts
-FROM included AS copies ANTI JOIN several USING (src_ip, dst_ip, protocol, src_port, dst_port) JOIN files USING (file);
+FROM included AS copies ANTI JOIN several USING (src_ip, dst_ip, protocol, src_port, dst_port) JOIN files USING (file)
+UNION ALL BY NAME
+SELECT copies.*, series, file_order, false AS counts
+FROM kept_copies AS copies SEMI JOIN other_interfaces USING (file, flow) JOIN files USING (file);

@@ -46,10 +46,12 @@ from ddnn_traces.text import sql_literal
 if TYPE_CHECKING:
     import duckdb
 
+_WHOLE_SHARE = Decimal("0.98")
 #: Parameters of the statements that create the intermediate tables, in this order; their meaning is in the .sql files.
 _STATEMENTS: dict[str, dict[str, object]] = {
     "missed": {},
-    "ranked": {"whole_share": Decimal("0.98"), "missed_ns": 1_000_000_000, "missed_share": Decimal("0.001")},
+    "interfaces": {"pass_ns": 100_000_000, "whole_share": _WHOLE_SHARE},
+    "ranked": {"whole_share": _WHOLE_SHARE, "missed_ns": 1_000_000_000, "missed_share": Decimal("0.001")},
     "ledger": {"in_flows": IN_FLOWS, "duplicate_vantage": DUPLICATE_VANTAGE, "filtered": FILTERED},
     "connections": {},
     "merged": {
@@ -420,7 +422,11 @@ def _statements(con: duckdb.DuckDBPyConnection) -> Mapping[str, Mapping[str, obj
     """
     if con.execute(_SEVERAL).fetchall():
         return _STATEMENTS
-    others = {name: parameters for name, parameters in _STATEMENTS.items() if name not in ("ranked", "connections")}
+    others = {
+        name: parameters
+        for name, parameters in _STATEMENTS.items()
+        if name not in ("interfaces", "ranked", "connections")
+    }
     return {"missed": {}, "single": {}} | others
 
 

@@ -5,7 +5,7 @@ five-tuple: the copy at its sender counts where the sender's own capture has it,
 the fullest. So a capture that holds only what its host received loses nothing. A copy that holds clearly less than
 another (its capture lost packets), or anything less where its file is cut, counts only where there is no better one.
 Files of one host that follow each other (tcpdump -C, -G) are one series and all count; series of one host whose times
-overlap (-i any and -i eth0) captured the same packets.
+overlap (-i any and -i eth0) captured the same packets. Of several interfaces in one file, one counts (interfaces.sql).
 """
 
 from __future__ import annotations

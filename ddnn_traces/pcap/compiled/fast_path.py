@@ -39,7 +39,7 @@ from ddnn_traces.pcap.compiled.flow_table import (
     count_large,
     sample_identity,
 )
-from ddnn_traces.pcap.compiled.headers import LINKS, SIZE, TYPE_AT, link_row
+from ddnn_traces.pcap.compiled.headers import INTERFACE_AT, LINKS, SIZE, TYPE_AT, interface_word, link_row
 from ddnn_traces.pcap.compiled.trains import PSH_FLAG, TRAIN_SPACE, add_to_train
 
 # From so many flows on, their table is not in the caches, and is prefetched for records so far ahead: twice the speed.
@@ -80,10 +80,19 @@ def recent_slot(recent, ends, ports):
     return np.int64((mixed >> np.uint64(32)) & np.uint64(len(recent) - 1))
 
 
+@inlined
+def _spread(word):
+    """What the interface adds to `ends`. Those of two flows are hardly ever the same then; their keys tell."""
+    return (word >> np.uint64(48)) * np.uint64(0x9E3779B97F4A7C15)
+
+
 @helper
-def remember(recent, buf, i, transport, flow):
-    """Enter the flow of the IPv4 TCP packet at i: where it is, in a free place, or in that of another one."""
-    ends, ports = u64_little(buf, i + 12), np.uint64(u32_little(buf, transport))
+def remember(recent, buf, i, transport, word, flow):
+    """Enter the flow of the IPv4 TCP packet at i: where it is, in a free place, or in that of another one.
+
+    word: headers.interface_word of its frame.
+    """
+    ends, ports = u64_little(buf, i + 12) ^ _spread(word), np.uint64(u32_little(buf, transport))
     slot = recent_slot(recent, ends, ports)
     other = slot ^ 1
     if recent[slot, 1] != 0 and not (recent[slot, 0] == ends and recent[slot, 1] >> np.uint64(32) == ports):
@@ -94,7 +103,7 @@ def remember(recent, buf, i, transport, flow):
 @helper
 def common_packets(buf, pos, stop, size, expected, silence_ns, state):
     """Read little-endian records from pos on: offset of the first one that is left to scan.py."""
-    flows, details, recent, total = state.flows, state.details, state.recent, state.total
+    keys, flows, details, recent, total = state.keys, state.flows, state.details, state.recent, state.total
     open_cells, trains = state.open_cells, state.trains
     most_cells, most_trains = len(state.cells) - WAITING_SPACE, len(trains) - TRAIN_SPACE
     is_pcapng, interface, unit, offset = expected.is_pcapng, expected.interface, expected.unit_ns, expected.offset_ns
@@ -102,6 +111,7 @@ def common_packets(buf, pos, stop, size, expected, silence_ns, state):
     step, limit = expected.step, np.uint64(total[SAMPLE_LIMIT])
     row = link_row(expected.link)
     kind_at, ip_at = LINKS[row, TYPE_AT], LINKS[row, SIZE]
+    has_interface, word, mixed_in = LINKS[row, INTERFACE_AT] >= 0, np.uint64(0), np.uint64(0)
     head = 28 if is_pcapng else 16
     records, wires, latest = np.int64(0), np.int64(0), total[LATEST]
     is_many = total[FLOW_COUNT] > MANY_FLOWS
@@ -150,6 +160,10 @@ def common_packets(buf, pos, stop, size, expected, silence_ns, state):
         # --- flow
         goes_on = False
         ends, ports = u64_little(buf, i + 12), np.uint64(u32_little(buf, i + 20))
+        if has_interface:
+            word = interface_word(buf, start, expected.link)
+            mixed_in = _spread(word)
+            ends ^= mixed_in
         slot = recent_slot(recent, ends, ports)
         known = recent[slot, 1]
         if recent[slot, 0] != ends or known >> np.uint64(32) != ports or known == 0:
@@ -158,6 +172,8 @@ def common_packets(buf, pos, stop, size, expected, silence_ns, state):
             if recent[slot, 0] != ends or known >> np.uint64(32) != ports or known == 0:
                 break
         flow = np.int64(known & np.uint64(0xFFFFFFFF)) - 1
+        if has_interface and (keys[flow, 4] ^ word) >> np.uint64(48):
+            break
         if payload:
             expected_seq, seq = flows[flow, NEXT], u32(buf, i + 24)
             if expected_seq < 0 or seq != expected_seq & 0xFFFFFFFF or sample_identity(flow, flows, seq) <= limit:
@@ -203,9 +219,9 @@ def common_packets(buf, pos, stop, size, expected, silence_ns, state):
             ahead = following - pos
             near, far = i + NEAR_AHEAD * ahead, min(i + FAR_AHEAD * ahead, size - 24)
             near = min(near, far)
-            slot = recent_slot(recent, u64_little(buf, far + 12), np.uint64(u32_little(buf, far + 20)))
+            slot = recent_slot(recent, u64_little(buf, far + 12) ^ mixed_in, np.uint64(u32_little(buf, far + 20)))
             prefetch(recent, slot * 2)
-            slot = recent_slot(recent, u64_little(buf, near + 12), np.uint64(u32_little(buf, near + 20)))
+            slot = recent_slot(recent, u64_little(buf, near + 12) ^ mixed_in, np.uint64(u32_little(buf, near + 20)))
             flow = max(np.int64(recent[slot, 1] & np.uint64(0xFFFFFFFF)) - 1, 0)
             prefetch(flows, flow * FLOW_COLUMNS)
             prefetch(flows, flow * FLOW_COLUMNS + 8)

@@ -67,9 +67,10 @@ HOLE_COLUMNS = 3
 #: Holes that a flow remembers at most; with one more, only the higher half of them.
 MOST_HOLES = 1024
 
-# Words of a key: source and destination (high, low), version, protocol and ports, and the rare parts: tunnel
-# (row + 1, from bit 40), RoCEv2 (bit 32), its opcode (from bit 24) and queue pair.
+# Words of a key: source and destination (high, low), interface (from bit 48), version, protocol and ports, and the rare
+# parts: tunnel (row + 1, from bit 40), RoCEv2 (bit 32), its opcode (from bit 24) and queue pair.
 KEY_WORDS = 6
+WITHOUT_INTERFACE = (1 << 48) - 1  # of the fifth
 
 # Entries of `total`, int64.
 RECORDS, TOTAL_WIRE, EARLIEST, LATEST, FLOW_COUNT, CELL_COUNT, PACKET_COUNT, SAMPLE_COUNT = range(8)
@@ -208,7 +209,7 @@ def new_flow(state, slot, a, b, c, d, e, f, ts):
     state.slots[slot] = flow
     keys[flow, 0], keys[flow, 1], keys[flow, 2], keys[flow, 3], keys[flow, 4], keys[flow, 5] = a, b, c, d, e, f
     details[flow, FIRST] = flows[flow, LAST] = ts
-    flows[flow, IDENTITY] = np.int64(mixed(a, b, c, d, e, np.uint64(0)))
+    flows[flow, IDENTITY] = np.int64(mixed(a, b, c, d, e & np.uint64(WITHOUT_INTERFACE), np.uint64(0)))
     for column in _UNKNOWN_FLOWS:
         flows[flow, column] = -1
     for column in _UNKNOWN_DETAILS:

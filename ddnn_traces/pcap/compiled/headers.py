@@ -16,6 +16,7 @@ from ddnn_traces.pcap.link_types import (
     ERF_TYPES,
     ETHERTYPE,
     INFINIBAND,
+    INTERFACES,
     LINK_TYPES,
     LLC,
     NFLOG,
@@ -49,12 +50,14 @@ _LID_PREFIX = 0x0100 << 48
 
 # The link types (link_types.py), a row each; the first one is that of all others. -1 stands for None.
 WALK, SIZE, TYPE_AT, DESTINATION, SOURCE, LENGTH_AT, LENGTH_BYTES, KEPT_FROM, KEPT_TO, FAMILY_AT, IS_CUT = range(11)
+INTERFACE_AT = 11
 
 
 def _row(link):
     """The columns of a link type. `cut` leaves those of unknown ones out, frame by frame."""
     cut = link.cut or Cut()
-    values = link.walk, link.size, link.type_at, *link.hardware, *cut.kept, cut.family_at, link.cut is not None
+    of_cut = *cut.kept, cut.family_at, link.cut is not None
+    values = link.walk, link.size, link.type_at, *link.hardware, *of_cut, link.interface_at
     return [-1 if value is None else int(value) for value in values]
 
 
@@ -73,6 +76,17 @@ for _type, (_number, _before) in ERF_TYPES.items():
 def link_row(link):
     """Row of a link type in LINKS, by its number."""
     return _ROWS[link] if 0 <= link < len(_ROWS) else np.int64(0)
+
+
+@inlined
+def interface_word(buf, start, link):
+    """What the interface (link_types.told_interface) adds to the fifth word of a key; 0 where none is told.
+
+    start: of a frame whose IP header was found.
+    """
+    at = LINKS[link_row(link), INTERFACE_AT]
+    number = u32(buf, start + at) if at >= 0 else np.int64(0)
+    return np.uint64((number - 1) % INTERFACES + 1) << np.uint64(48) if number else np.uint64(0)
 
 
 @inlined

@@ -76,6 +76,7 @@ from ddnn_traces.pcap.compiled.headers import (
     UDP,
     WHOLE,
     addresses,
+    interface_word,
     ip_header,
     is_infiniband,
     is_typed,
@@ -87,6 +88,7 @@ from ddnn_traces.pcap.compiled.headers import (
 from ddnn_traces.pcap.compiled.roce import follow_roce, lead
 from ddnn_traces.pcap.compiled.trains import TRAIN_SPACE, add_roce, add_to_train, close_train, has_syndrome
 from ddnn_traces.pcap.compiled.tunnels import (
+    DATAGRAM_KEY,
     IP_AT,
     IP_BYTES,
     IP_VERSION,
@@ -380,6 +382,9 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
                     ip_at, version = found[IP_AT], found[IP_VERSION]
                     a, b, c, d = found_key[0], found_key[1], found_key[2], found_key[3]
                     e, f = found_key[4], found_key[5]
+                    if part != WHOLE:
+                        found_key[DATAGRAM_KEY + 4] |= interface_word(buf, start, link)
+                e |= interface_word(buf, start, link)
 
         if outcome != FOLLOW:
             skipped[outcome, 0] += 1
@@ -414,7 +419,7 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
                 details[flow, MARKS] |= marks
 
             if is_common:
-                remember(state.recent, buf, i, transport, flow)
+                remember(state.recent, buf, i, transport, interface_word(buf, start, link), flow)
 
             # --- window and step; packets come in bursts, so the last one mostly fits
             if ts < window_from or ts >= window_to:

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from ddnn_traces.pcap.link_types import BASE_TRANSPORT, ERF_TYPES, LINK_TYPES, OF_WIRESHARK
-from ddnn_traces.pcap.tshark.flows import SYN, Encapsulation, Fragment, Packet, Roce, Segment
+from ddnn_traces.pcap.tshark.flows import SYN, Encapsulation, Fragment, Packet, Roce, Segment, captured_at
 
 TCP, UDP, GRE = 6, 17, 47
 IPIP = {4: "ip", 41: "ipv6"}
@@ -52,7 +52,7 @@ _EXTENSION_NAMES = ("ipv6.hopopts", "ipv6.routing", "ipv6.fraghdr", "ipv6.dstopt
 SHOWN = (
     "frame ip ipv6 ipv6.hopopts ipv6.routing ipv6.fraghdr ipv6.dstopts ah mipv6 tcp tcp.options "
     "tcp.options.mss tcp.options.wscale udp infiniband mpls ppp llc ppi gre erspan vxlan geneve "
-    "gtp erf"
+    "gtp erf sll"
 )
 
 
@@ -115,7 +115,14 @@ def dissect(packet: Any, open_tunnels: bool = True) -> Packet:
         if found.fragment and inside.fragment:
             break
         found = replace(inside, fragment=found.fragment or inside.fragment)
-    return found
+    number = _interface(packet)
+    return found if number is None else captured_at(found, number)
+
+
+def _interface(packet: Any) -> int | None:
+    """The number of the interface, where the link type tells it."""
+    link = OF_WIRESHARK.get(encapsulation_type(packet))
+    return None if link is None or link.interface_at is None else _number(packet.sll, "ifindex")
 
 
 # --- layers

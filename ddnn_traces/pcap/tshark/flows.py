@@ -7,12 +7,13 @@ tests (tests/naive) counts with it, too, so it is written for reading and shares
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import NamedTuple
 
 from ddnn_traces.pcap.capture_facts import NO_STEP, SILENCE_NS
 from ddnn_traces.pcap.flow_counters import COUNTERS, NOTES
+from ddnn_traces.pcap.link_types import told_interface
 
 FIN, SYN, RST, PSH, ACK, ECE = 1, 2, 4, 8, 16, 64
 TCP = 6
@@ -38,8 +39,8 @@ class Encapsulation(NamedTuple):
     around: Encapsulation | None
 
 
-#: The fields that the fragments of a datagram share: encapsulation, source, destination, protocol and identification.
-DatagramKey = tuple[Encapsulation | None, str, str, int, int]
+#: What the fragments of a datagram share: encapsulation, source, destination, protocol and identification; interface.
+DatagramKey = tuple[Encapsulation | str | int | None, ...]
 
 
 class Fragment(NamedTuple):
@@ -95,7 +96,8 @@ class Packet:
     """A packet that belongs to a flow. Sizes as in schemas/flows.toml.
 
     fragment: None for a whole datagram; the outermost one where the packet is in a tunnel. roce: None for others. ecn:
-    None for fragments after the first, and for RoCEv1. segment: None but for TCP with as much of its header.
+    None for fragments after the first, and for RoCEv1. segment: None but for TCP with as much of its header. interface:
+    as in FLOW_FACTS.
     """
 
     src_ip: str
@@ -110,6 +112,14 @@ class Packet:
     roce: Roce | None = None
     ecn: int | None = None
     segment: Segment | None = None
+    interface: int | None = None
+
+
+def captured_at(packet: Packet, number: int) -> Packet:
+    """The packet of the interface with that number."""
+    interface = told_interface(number)
+    fragment = packet.fragment and packet.fragment._replace(datagram=(*packet.fragment.datagram, interface))
+    return replace(packet, interface=interface, fragment=fragment)
 
 
 class Record(NamedTuple):
@@ -140,12 +150,13 @@ class Flow(SimpleNamespace):
 
     def __init__(
         self, flow: int, src_ip: str, dst_ip: str, protocol: int, src_port: int, dst_port: int,
-        encapsulation: int | None, roce_dest_qp: int | None, roce_opcode: int | None, time_ns: int,
+        encapsulation: int | None, interface: int | None, roce_dest_qp: int | None, roce_opcode: int | None,
+        time_ns: int,
     ) -> None:  # fmt: skip
         super().__init__(**{counter.name: None if counter.unknown else 0 for counter in COUNTERS})
         self.flow, self.src_ip, self.dst_ip, self.protocol = flow, src_ip, dst_ip, protocol
         self.src_port, self.dst_port, self.encapsulation = src_port, dst_port, encapsulation
-        self.roce_dest_qp, self.roce_opcode = roce_dest_qp, roce_opcode
+        self.interface, self.roce_dest_qp, self.roce_opcode = interface, roce_dest_qp, roce_opcode
         self.first_seen_ns = self.last_seen_ns = time_ns
         self.kept = self.followed = True
         self.gaps = []  # start and end of each, ascending
@@ -509,7 +520,7 @@ class FlowTable:
         row = None if packet.encapsulation is None else self.encapsulations[packet.encapsulation]
         ends = packet.src_ip, packet.dst_ip, packet.protocol, packet.src_port, packet.dst_port
         queue_pair, opcode = packet.roce[:2] if packet.roce else (None, None)
-        key = *ends, row, queue_pair, opcode
+        key = *ends, row, packet.interface, queue_pair, opcode
         flow = self._current.get(key)
         if flow is None or (packet.segment and not flow.goes_on_with(packet.segment)):
             flow = Flow(len(self.flows), *key, record.time_ns)

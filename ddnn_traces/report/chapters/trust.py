@@ -136,7 +136,8 @@ def _share_in_flows(sums: pl.DataFrame) -> tuple[str, bool]:
     if not captured:
         return "no packet was captured", True
     of_flows = packets.get("in_flows", 0) + second
-    copies = f", {percent(second / captured)} as second copies: both ends captured these, and they count once"
+    where = "both ends, or several interfaces of a host, captured these, and they count once"
+    copies = f", {percent(second / captured)} as second copies: {where}"
     said = f"{percent(of_flows / captured)} of the captured packets are in flows{copies if second else ''}"
     return said, of_flows == captured
 

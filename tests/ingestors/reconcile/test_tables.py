@@ -45,7 +45,8 @@ from ddnn_traces.store import schema
 
 #: Hand-made captures in which a five-tuple has several rows: tunnels, queue pairs or connections.
 SEVERAL_ROWS = {
-    "gre", "ip in ip", "flags", "roce", "roce v1", "roce v1, IPv4", "roce v1, not", "roce v1 in vxlan",
+    "gre", "ip in ip", "flags", "roce", "roce v1", "roce v1, IPv4", "roce v1, not", "roce v1 in vxlan", "pcapng < 1",
+    "pcapng > 1", "pcapng < 1000", "pcapng > 1000", "interfaces",  # of Ethernet and of SLL2
 }  # fmt: skip
 
 
