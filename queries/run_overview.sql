@@ -18,13 +18,15 @@
 -- column: offload; whether the run was captured with segmentation offload (segmentation_offload)
 -- column: captures captures; capture files
 -- column: partial_captures captures; capture files that are truncated or corrupt
+-- column: copied_captures captures; capture files that hold as many packets and bytes as another one, from the same first to the same last time: their packets count once
 -- The values of a run whose source is synthetic are computed, not measured.
 WITH host_count AS (
     SELECT run_id, count(*) AS hosts
     FROM run_hosts
     GROUP BY run_id
 ), capture_count AS (
-    SELECT run_id, count(*) AS captures, count(*) FILTER (status <> 'complete') AS partial_captures
+    SELECT run_id, count(*) AS captures, count(*) FILTER (status <> 'complete') AS partial_captures,
+           count(*) FILTER (records > 0) - count(DISTINCT (first_ns, last_ns, records, wire_bytes)) FILTER (records > 0) AS copied_captures
     FROM captures
     GROUP BY run_id
 ), origin AS (
@@ -33,7 +35,8 @@ WITH host_count AS (
 )
 SELECT run_id, topology, coalesce(hosts, 0) AS hosts, wire_bytes, packets, duration_s, steps,
        framework, backend, model, coalesce(model_bytes / 1e6, model_size_mb) AS model_mb, batch_size,
-       source, offload, coalesce(captures, 0) AS captures, coalesce(partial_captures, 0) AS partial_captures
+       source, offload, coalesce(captures, 0) AS captures, coalesce(partial_captures, 0) AS partial_captures,
+       coalesce(copied_captures, 0) AS copied_captures
 FROM total_volume
 JOIN origin USING (run_id)
 JOIN segmentation_offload USING (run_id)

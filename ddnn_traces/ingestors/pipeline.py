@@ -374,6 +374,8 @@ class _Ingest:
             self._messages.warn_partial(f"{run_id}: left out, none of its files is a capture that can be read")
             return False
         about = [*parsed_files.remarks(run_id, facts.files), *relations.gaps(run_id, facts.files)]
+        for line in relations.copies(run_id, facts.files):
+            self._messages.info(line)
         if self._options.run_id is None:
             about += relations.unrelated(plan.run, plan.metadata, facts.files)
         if part := relations.part(plan.run, plan.metadata, facts.files):

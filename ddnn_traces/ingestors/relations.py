@@ -51,6 +51,20 @@ def gaps(run_id: str, files: Sequence[CaptureFacts]) -> Iterator[str]:
         )
 
 
+def copies(run_id: str, files: Sequence[CaptureFacts]) -> Iterator[str]:
+    """A line where files hold as many packets and bytes between the same times: copies, whose packets count once."""
+    alike: dict[tuple[int | None, int | None, int, int], list[str]] = {}
+    for file in files:
+        if file.records:
+            facts = (file.first_ns, file.last_ns, file.records, file.wire_bytes)
+            alike.setdefault(facts, []).append(file.capture_id)
+    if same := [" and ".join(names) for names in alike.values() if len(names) > 1]:
+        yield (
+            f"{run_id}: {listed(same, _LISTED)} hold the same packets, as copies of a file do (equal numbers, bytes "
+            "and times): each packet counts once"
+        )
+
+
 def unrelated(run: RunInput, metadata: RunMetadata, files: Sequence[CaptureFacts]) -> Iterator[str]:
     """A line where captures of a folder that nothing describes as one run have no host in common, or no connection
     and no time."""

@@ -9,9 +9,11 @@ import packets as p
 import pytest
 from small_runs import A, B, C, D, Packet, ring, write_captures
 
+import ddnn_traces
 from ddnn_traces.ingestors import pipeline
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.messages import Messages
+from ddnn_traces.report.chapters import trust
 
 _HOUR_NS = 3_600 * 10**9
 
@@ -97,6 +99,20 @@ def test_trainings_of_the_same_hosts_in_one_folder_are_a_question(tmp_path: Path
     (said,) = warnings([folder], tmp_path / "dataset")
     assert said.startswith("mixed: its captures are 2 groups one after the other, without a connection in common (a.pc")
     assert warnings([write_captures(tmp_path / "one", of_one)], tmp_path / "related") == []
+
+
+def test_copies_of_a_capture_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(Messages, "info", lambda _, line: said.append(line))
+    folder = write_captures(tmp_path / "run", {"a.pcap": ring(A, B), "b.pcap": ring(A, B, C), "copy.pcap": ring(A, B)})
+    assert warnings([folder], tmp_path / "dataset") == []
+    [copies] = [line for line in said if "same packets" in line]
+    assert copies.startswith("run: a.pcap and copy.pcap hold the same packets, as copies of a file do")
+    with ddnn_traces.open(tmp_path / "dataset") as opened:
+        [overview] = opened.query("run_overview").to_dicts()
+        ledger = dict(opened.query("ledger_sums").select("reason", "captures").iter_rows())
+    assert (overview["captures"], overview["copied_captures"]) == (3, 1)
+    assert trust._files(overview) == "3, 1 copy" and ledger["duplicate_vantage"]
 
 
 def test_captures_without_a_common_host_are_a_question(tmp_path: Path) -> None:

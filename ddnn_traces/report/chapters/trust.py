@@ -5,6 +5,8 @@ The appendix is the bookkeeping: every run, and every captured packet by whether
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 
 from ddnn_traces.query import diagnosis
@@ -164,14 +166,17 @@ def runs(section: Section, frame: pl.DataFrame) -> None:
         numbers("hosts", "hosts", count), numbers("packets", "packets", count),
         numbers("volume on the wire", "wire_bytes", size),
         numbers("duration (s)", "duration_s"), numbers("steps", "steps", count),
-        Column("files", lambda run: f"{run['captures']}{_partial(run['partial_captures'])}", is_number=True),
+        Column("files", _files, is_number=True),
     ]  # fmt: skip
     caption = "A dash is a value that is not declared; a run.toml in the run's folder can declare it."
     section.table(frame, columns, caption)
 
 
-def _partial(captures: int) -> str:
-    return f", {captures} partial" if captures else ""
+def _files(run: dict[str, Any]) -> str:
+    """How many capture files a run has, and how many of them are only a part or a copy."""
+    partial, copied = run["partial_captures"], run["copied_captures"]
+    copies = "copy" if copied == 1 else "copies"
+    return f"{run['captures']}" + f", {partial} partial" * bool(partial) + f", {copied} {copies}" * bool(copied)
 
 
 @appendix.section("ledger", "Captured packets", Source("ledger_sums"), "No packet was captured.", draws=())
