@@ -144,6 +144,7 @@ def test_an_inner_host_of_a_tree_is_slow_only_if_no_leaf_is_later(tmp_path: Path
     assert float(bound[2]) == pytest.approx(20, abs=0.5)
 
 
+@pytest.mark.long
 def test_the_slow_stage_of_a_pipeline_is_named_if_the_others_wait_for_it(tmp_path: Path) -> None:
     """Stages of unlike roles are compared by what each needs for a step; a half more than the next one is usual."""
     runs = pipeline("equal", [5, 5, 5, 5]), pipeline("slow", [5, 5, 15, 5]), pipeline("uneven", [5, 5, 7, 5])
@@ -240,6 +241,7 @@ def test_copies_of_packets_are_no_loss(tmp_path: Path) -> None:
         assert set(dataset.query("verdicts")["kind"]) == {"slow_link"}
 
 
+@pytest.mark.long
 def test_what_makes_a_link_slow_is_its_kind(tmp_path: Path) -> None:
     given: dict[str, dict[str, float]] = {
         "slow_link": {}, "delay": {"answer_ms": 8}, "receiver": {"window_bytes": 20_000},

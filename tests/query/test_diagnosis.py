@@ -304,6 +304,7 @@ def test_pauses_that_miss_some_steps_put_none_in_doubt(pauses: int, logged: int 
     assert row["has_same_steps"] == (None if others is None else abs(40 - others) <= 2)
 
 
+@pytest.mark.long
 def test_clocks_that_differ_are_said_where_times_of_hosts_are_compared(command: RunCommand, tmp_path: Path) -> None:
     """A host's lateness and cost were given with confidence 1.00, although its clock was known to be off."""
     run, quiet, near = ring("r", 1, always(1, 15)), ring("quiet", 2), ring("near", 3, always(1, 15))

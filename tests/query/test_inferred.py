@@ -261,6 +261,7 @@ def both_ways() -> dict[str, pl.DataFrame]:
     return tables
 
 
+@pytest.mark.long
 def test_rings_in_both_directions_are_a_ring_where_their_communicator_is_chosen(tmp_path: Path, cache: Path) -> None:
     with write_dataset(tmp_path / "both", both_ways()) as dataset:
         of_run, chosen = dataset.query("topology"), dataset.query("topology", communicator=0)
@@ -272,6 +273,7 @@ def test_rings_in_both_directions_are_a_ring_where_their_communicator_is_chosen(
     assert remarks == [[f"run r: {may_choose}"], [f"run r: {said})"]]
 
 
+@pytest.mark.long
 def test_a_download_beside_a_training_is_named_with_the_command_without_it(tmp_path: Path, cache: Path) -> None:
     given = {file.stem: pl.read_csv(file, infer_schema=False) for file in DOWNLOAD.glob("*.csv")}
     del given["expected"]

@@ -23,6 +23,7 @@ def sections(folder: Path, case: str, run: str | None = None) -> dict[str, Secti
         return {section.slug: section for section in found}
 
 
+@pytest.mark.long
 def test_several_patterns_are_an_answer_and_no_failure(tmp_path: Path) -> None:
     stages = sections(tmp_path / "one", "job_parallelism/sends_of_stages_and_of_a_server", "stages")["topology"]
     assert stages.headline.startswith("The traffic of the run has several patterns, which no one topology describes: ")

@@ -29,6 +29,7 @@ def test_a_full_disk_leaves_the_old_document(tmp_path: Path) -> None:
     assert {one.name: one.read_text() for one in tmp_path.iterdir()} == {"model.json": "old"}
 
 
+@pytest.mark.long
 def test_a_document_is_small_and_reads_back(document: Document, tmp_path: Path) -> None:
     path = tmp_path / "model.json"
     model.write(document, path)

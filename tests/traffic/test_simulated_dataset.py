@@ -51,6 +51,7 @@ def test_every_data_check_passes(dataset: Dataset) -> None:
     assert [check for check, rows in checks.run_with_stored_inputs(dataset).items() if rows.num_rows] == []
 
 
+@pytest.mark.long
 def test_the_topology_is_inferred_as_simulated(dataset: Dataset) -> None:
     found = dict(dataset.query("topology").select("run_id", "topology").iter_rows())
     expected = {name: str(job["topology"]) for name, job in JOBS.items()}

@@ -225,6 +225,7 @@ def slowed(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield opened
 
 
+@pytest.mark.long
 def test_hosts_that_wait_divide_no_collective(slowed: ddnn_traces.Dataset) -> None:
     """Behind a slow host or link, each flow of a collective has come so far when its hosts pause."""
     rows = slowed.query("collective_score")

@@ -288,6 +288,7 @@ def test_a_run_without_log_and_metadata_is_told_all_that_is_missing(tmp_path: Pa
     )
 
 
+@pytest.mark.long
 def test_an_unknown_rate_is_asked_for(tmp_path: Path) -> None:
     """The run of a ring at 1 Gbit/s that uses a fifth of it is not a run at 201 Mbit/s."""
     columns = {"run_id": "r", "framework": "torch", "backend": "gloo", "model": "m", "model_bytes": 4_000_000}
