@@ -127,7 +127,7 @@ def _poisson(rng: np.random.Generator, rate: float, seconds: float) -> Floats:
 TCP_TYPES = {
     "newreno": "ns3::TcpNewReno", "cubic": "ns3::TcpCubic", "linuxreno": "ns3::TcpLinuxReno", "dctcp": "ns3::TcpDctcp",
 }  # fmt: skip
-QUEUE_DISCS = ("prio", "pfifo_fast")
+QUEUE_DISCS = ("prio", "pfifo_fast", "fq_codel")
 #: Type of service of the training against that of the background: the same band, or a lower one; with layers and
 #: deadline it is the lower one but for exchanges that go in the band of the background.
 TRAINING_TOS = {"same": 0x10, "lower": 0x08, "layers": 0x08, "deadline": 0x08}
@@ -182,7 +182,8 @@ class Ns3Run(SimulatedRun):
     begin at each host. flow_sizes: file of their distribution; None: web search. warm_up_s, cool_down_s: what begins
     in the first, or ends (flows: begins) in the last, so many seconds is in no measure. segment_bytes: payload of a
     full packet; buffer_bytes: of each socket, either way. queue_disc: prio has three queues, each with queue_limit
-    (packets, 1000p, or bytes, 1500000B), pfifo_fast one limit for three bands. initial_window: segments.
+    (packets, 1000p, or bytes, 1500000B), pfifo_fast one limit for three bands, fq_codel three of fair queues, each with
+    its limit, in packets. initial_window: segments.
     min_rto_ms: shortest retransmission timeout; None: twice the longest round trip, the band's queues full (section
     5.4.1). training_min_rto_ms: the training's; None: the same, but LOW_RTO_MS where it has a lower priority, since a
     low band waits for the high one without a limit.
@@ -272,6 +273,8 @@ class Ns3Run(SimulatedRun):
         self._need("ecn_threshold", self.ecn_threshold is None or self.ecn_threshold > 0, "above 0")
         self._need("queue_disc", not is_dctcp or self.queue_disc == "prio", "prio for dctcp: its queues mark packets")
         self._need("queue_limit", not is_dctcp or self.queue_limit.endswith("B"), "in bytes for dctcp, as 1500000B")
+        is_fair = self.queue_disc == "fq_codel"
+        self._need("queue_limit", not is_fair or self.queue_limit.endswith("p"), "in packets for fq_codel, as 1000p")
         by_layer = self.training_priority == "layers"
         self._need("high_layers", self.high_layers is None or by_layer, "left out: training_priority is not layers")
         self._need("high_layers", self.high_layers is None or self.high_layers >= 0, "0 or more")

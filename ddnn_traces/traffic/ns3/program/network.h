@@ -9,6 +9,7 @@
 
 #include "ns3/boolean.h"
 #include "ns3/double.h"
+#include "ns3/fq-codel-queue-disc.h"
 #include "ns3/internet-stack-helper.h"
 #include "ns3/ipv4-l3-protocol.h"
 #include "ns3/ipv4-static-routing-helper.h"
@@ -288,7 +289,8 @@ class Network
         return number;
     }
 
-    /// pfifo_fast has one limit for all bands; prio has three queues, each with its own.
+    /// pfifo_fast has one limit for all bands; prio and fq_codel have three queues, each with its own. Marks: RED in the
+    /// switches that marks all packets above one length of the queue (Alizadeh 2010, section 3.1).
     void AddQueue(Ptr<NetDevice> device, int at_switch)
     {
         const StringValue limit(m_scenario.Word("queue_limit"));
@@ -305,9 +307,11 @@ class Network
             const uint16_t root = control.SetRootQueueDisc("ns3::PrioQueueDisc", "Priomap", StringValue(map));
             const auto classes = control.AddQueueDiscClasses(root, BANDS, "ns3::QueueDiscClass");
             const auto& mark = m_scenario.Word("ecn_threshold");
-            if (mark == "none" || !at_switch)
+            if (m_scenario.Word("queue_disc") == "fq_codel")
+                control.AddChildQueueDiscs(root, classes, "ns3::FqCoDelQueueDisc", "MaxSize", limit);
+            else if (mark == "none" || !at_switch)
                 control.AddChildQueueDiscs(root, classes, "ns3::FifoQueueDisc", "MaxSize", limit);
-            else // switches: RED that marks all packets above one length of the queue (Alizadeh 2010, section 3.1)
+            else
                 control.AddChildQueueDiscs(root, classes, "ns3::RedQueueDisc", "MaxSize", limit, "MinTh", DoubleValue(std::stod(mark)),
                                            "MaxTh", DoubleValue(std::stod(mark)), "QW", DoubleValue(1), "UseEcn", BooleanValue(true),
                                            "UseHardDrop", BooleanValue(false), "Gentle", BooleanValue(false), "MeanPktSize",
@@ -315,7 +319,11 @@ class Network
         }
         Ptr<QueueDisc> queue = control.Install(device).Get(0);
         Number* drops = m_drops[at_switch]; // an array would be copied
-        queue->TraceConnectWithoutContext("DropBeforeEnqueue", MakeBoundCallback(&Network::Dropped, drops));
+        for (const char* when : {"DropBeforeEnqueue", "DropAfterDequeue"}) // fq_codel drops what waits
+            queue->TraceConnectWithoutContext(when, MakeBoundCallback(&Network::Dropped, drops));
+        for (size_t i = 0; i < queue->GetNQueueDiscClasses(); ++i)
+            if (auto fair = DynamicCast<FqCoDelQueueDisc>(queue->GetQueueDiscClass(i)->GetQueueDisc()))
+                fair->SetQuantum(device->GetMtu()); // a root queue takes it from its device, a child has none
     }
 
     static void Sent(Counters* counters, Number host, Ptr<const Packet> packet)
