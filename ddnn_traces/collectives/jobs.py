@@ -58,8 +58,18 @@ def find_jobs(streams: Sequence[Stream]) -> tuple[list[Job], list[Stream]]:
     ):
         jobs = [job]
     jobs = _completed(_with_others(jobs, possible), streams)
+    if not any(is_closed(job) for job in jobs) and (whole := _with_other_edges(possible)):
+        jobs = [whole]
     known = {stream for job in jobs for stream in job}
     return jobs, [stream for stream in streams if stream not in known]
+
+
+def _with_other_edges(possible: dict[Stream, list[Period]]) -> Job | None:
+    """All flows of a short run, where they are one closed job in phase but for the first and the last step of some."""
+    if any(found[0].score < _SURE for found in possible.values()):
+        return None
+    job = _with_best_periods(possible, has_edges=False)
+    return job and (_with_others([job], possible) or [job])[0]
 
 
 def _by_step_times(possible: dict[Stream, list[Period]]) -> list[Job]:
@@ -166,6 +176,7 @@ def _with_others(jobs: list[Job], possible: dict[Stream, list[Period]]) -> list[
     These send as much in each step, though they recur less often; or a longer step is nearly the best of all: then the
     job's was a part of it, as of a step whose layers are equal.
     """
+    jobs = _of_whole_steps(jobs, possible)
     closed = _with_longer_steps([job for job in jobs if is_closed(job) and step_silences(job)], possible)
     left = set(possible).difference(*closed)
     whole: list[Job] = []
@@ -182,6 +193,46 @@ def _with_others(jobs: list[Job], possible: dict[Stream, list[Period]]) -> list[
         left -= set(job)
     rest = ({stream: job[stream] for stream in job if stream in left} for job in jobs)
     return [*whole, *filter(None, rest)]
+
+
+def _of_whole_steps(jobs: list[Job], possible: dict[Stream, list[Period]]) -> list[Job]:
+    """The jobs; those whose flows all recur better with a common longer step, of which they have a part.
+
+    Stages of a pipeline, of which each two have taken a micro-batch for their step: jobs that share hosts, one with the
+    other, are one. Two jobs on the same hosts have no such step. Rounds of a ring: its step has N-1 or 2(N-1) of them.
+    """
+    found: list[Job] = []
+    for some in _sharing_hosts(jobs):
+        flows = {stream: period for job in some for stream, period in job.items()}
+        whole = None
+        if len(some) > 1 or is_ring(list(flows)):
+            whole = _with_best_periods({stream: possible[stream] for stream in flows})
+        is_better = whole and all(whole[stream].score >= BETTER * period.score for stream, period in flows.items())
+        found += [whole] if whole and is_better and (len(some) > 1 or _are_rounds(flows, whole)) else some
+    return found
+
+
+def _are_rounds(part: Job, whole: Job) -> bool:
+    """Whether the steps of a ring's job are its rounds, and another job of its flows has a step for all of these.
+
+    A round has fewer messages than a step has rounds. A step has more, also where the ring pauses behind every few of
+    them, as for a checkpoint.
+    """
+    rounds = len(hosts_of(part)) - 1
+    times = {round(whole[stream].size / period.size) for stream, period in part.items()}
+    if rounds < 2 or len(times) > 1 or not times <= {rounds, 2 * rounds}:
+        return False
+    messages = [np.sum(stream.size > SMALL) * period.size / stream.end for stream, period in part.items()]
+    return bool(max(messages) < min(times))
+
+
+def _sharing_hosts(jobs: Sequence[Job]) -> list[list[Job]]:
+    """The jobs in groups, each of which shares hosts with no other one."""
+    found: list[list[Job]] = []
+    for job in jobs:
+        near = [some for some in found if any(hosts_of(job) & hosts_of(other) for other in some)]
+        found = [some for some in found if some not in near] + [[*itertools.chain(*near), job]]
+    return found
 
 
 def _with_longer_steps(jobs: list[Job], possible: dict[Stream, list[Period]]) -> list[Job]:
@@ -224,7 +275,9 @@ def _with_clear_periods(possible: dict[Stream, list[Period]]) -> Job | None:
     return job and _with_disturbed(job, unclear, [start for _, start, _ in recurring_silences(job)])
 
 
-def _with_best_periods(possible: dict[Stream, list[Period]], must_close: bool = True) -> Job | None:
+def _with_best_periods(
+    possible: dict[Stream, list[Period]], must_close: bool = True, has_edges: bool = True
+) -> Job | None:
     """All flows, with the shortest step time at which each has nearly its best score, in phase and closed; else None.
 
     Equal rounds of a ring recur nearly as well as its steps: then no time of its own is clear in any flow. What two
@@ -240,7 +293,7 @@ def _with_best_periods(possible: dict[Stream, list[Period]], must_close: bool = 
         if all(near.values()):
             job = {stream: max(found, key=lambda p: p.score) for stream, found in near.items()}
             sure = not two or min(period.score for period in job.values()) >= ALWAYS
-            if sure and (is_closed(job) or not must_close) and len(_in_phase(job)) == 1:
+            if sure and (is_closed(job) or not must_close) and len(_in_phase(job, has_edges)) == 1:
                 return job
     return None
 
@@ -309,8 +362,8 @@ def _step_time(possible: dict[Stream, list[Period]]) -> float | None:
     return time
 
 
-def _in_phase(alike: Job) -> list[Job]:
-    """Flows whose steps keep their distance in time: average linkage by jitter().
+def _in_phase(alike: Job, has_edges: bool = True) -> list[Job]:
+    """Flows whose steps keep their distance in time: average linkage by jitter(). has_edges: as there.
 
     Of many flows, the first ones stand for those that keep theirs to them: pairs of all would take hours.
     """
@@ -319,7 +372,7 @@ def _in_phase(alike: Job) -> list[Job]:
     starts = {stream: stream.first[period.message].astype(float) for stream, period in alike.items()}
 
     def between(one: Stream, other: Stream) -> float:
-        return jitter(starts[one], starts[other], min(alike[one].time, alike[other].time))
+        return jitter(starts[one], starts[other], min(alike[one].time, alike[other].time), has_edges)
 
     standing: dict[Stream, list[Stream]] = {}
     for stream in alike:
@@ -335,19 +388,27 @@ def _in_phase(alike: Job) -> list[Job]:
     return list(clusters.values())
 
 
-def jitter(one: Array, other: Array, step: float) -> float:
-    """80th percentile of the difference between two series of times, at the shift that fits best; in steps."""
+def jitter(one: Array, other: Array, step: float, has_edges: bool = True) -> float:
+    """80th percentile of the difference between two series of times, at the shift that fits best; in steps.
+
+    has_edges: whether all times count. Else the first and the last one of `one` do not where they are half a step
+    before or behind all others: where flows begin and end with other steps, that is a fifth of six steps and more.
+    """
     one, other = one[:_MOST_STARTS], other[:_MOST_STARTS]
     shifts = (other[None, :] - one[:, None]).ravel()
     shifts = np.unique(shifts[np.abs(shifts) < step])
     if not len(shifts):
         return 1.0
-    apart = distance(one[None, :] + shifts[:, None], other)
+    times = one[None, :] + shifts[:, None]
+    apart = distance(times, other)
+    if not has_edges:
+        apart[:, 0][times[:, 0] < other[0] - step / 2] = np.inf
+        apart[:, -1][times[:, -1] > other[-1] + step / 2] = np.inf
     apart.sort(axis=1)
     # by linear interpolation, as numpy's quantile, which takes ten times as long
-    whole, rest = divmod(0.8 * (len(one) - 1), 1)
-    low, high = apart[:, int(whole)], apart[:, min(int(whole) + 1, len(one) - 1)]
-    return min(1.0, float((low + (high - low) * rest).min()) / step)
+    place = 0.8 * np.maximum(np.isfinite(apart).sum(axis=1) - 1, 0)
+    low, high = (np.take_along_axis(apart, at.astype(int)[:, None], 1)[:, 0] for at in (place, np.ceil(place)))
+    return min(1.0, float((low + (high - low) * (place % 1)).min()) / step)
 
 
 def _merged(jobs: list[Job]) -> list[Job]:

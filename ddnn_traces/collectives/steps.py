@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from ddnn_traces.collectives.periods import ALMOST_BEST, ALWAYS, SAME_SIZE, Period, chain_of, periods, tolerance
+from ddnn_traces.collectives.periods import ALMOST_BEST, ALWAYS, BETTER, SAME_SIZE, Period, chain_of, periods, tolerance
 from ddnn_traces.collectives.streams import MS, SMALL, Array, Stream, groups, hosts_of, without_control
 from ddnn_traces.collectives.validations import without_extra
 
@@ -174,16 +174,14 @@ def _recurring(
 
 def _recurs(job: Job, parts: int, possible: dict[Stream, list[Period]]) -> bool:
     """Whether most flows have this part of their step as a period of their own, with nearly the score of the step if
-    that always recurs: micro-batches recur in most of a step."""
-    found = [
-        any(
-            abs(parts * part.size / period.size - 1) < SAME_SIZE
-            and (part.score >= ALMOST_BEST * period.score or period.score < ALWAYS)
-            for part in possible[stream]
-        )
-        for stream, period in job.items()
-    ]
-    return float(np.mean(found)) >= CONSTANT
+    that always recurs: micro-batches recur in most of a step. Where each flow recurs better with the step, that is no
+    chance."""
+    found, better = [], []
+    for stream, period in job.items():
+        scores = [p.score for p in possible[stream] if abs(parts * p.size / period.size - 1) < SAME_SIZE]
+        found.append(any(score >= ALMOST_BEST * period.score or period.score < ALWAYS for score in scores))
+        better.append(period.score >= BETTER * max(scores, default=0.0))
+    return float(np.mean(found)) >= CONSTANT and not all(better)
 
 
 def _first_of_halves(number: Array, start: Array) -> int | None:

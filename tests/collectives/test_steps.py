@@ -144,6 +144,34 @@ def test_a_slow_link_of_one_direction_hides_no_steps(name: str, steps: int) -> N
     assert len({transfer["step"] for transfer in one["transfers"]}) in (steps - 1, steps)
 
 
+@pytest.mark.parametrize(
+    ("name", "steps", "collectives"),
+    [
+        ("tree_of_other_edges", 6, 1),  # flows begin and end with another step: of six steps two did not fit
+        ("pipeline_of_six_micro_batches", 20, 36),  # 1F1B; two stages recur with a micro-batch, all with a step
+        ("pipeline_with_a_slow_stage", 20, 36),
+        ("rounds_of_a_ring_of_four", 10, 1),  # Open MPI; each of the six rounds was a step
+    ],
+)
+def test_parts_of_steps_are_no_steps(name: str, steps: int, collectives: int) -> None:
+    """A run of data/captures and one of data/sample, with the steps of their logs, and two pipelines of 20 steps."""
+    [job] = tables.jobs_of("run", pq.read_table(Path(__file__).parent / f"{name}.parquet")).to_pylist()
+    found = {transfer["step"] for one in job["collectives"] for transfer in one["transfers"]}
+    assert len(found) in (steps - 1, steps)
+    assert len(job["collectives"]) == collectives
+
+
+@pytest.mark.parametrize(("every", "pause_ns"), [(3, 100_000_000), (6, 200_000_000)])
+def test_a_pause_behind_every_few_steps_makes_no_step_of_them(every: int, pause_ns: int) -> None:
+    """As many steps between two checkpoints as a ring of four has rounds."""
+    streams = []
+    for stream in ring_with_a_late_host(0, 36):
+        later = pause_ns * (stream.start // (every * 600_000))
+        streams.append(replace(stream, first=stream.first + later, last=stream.last + later))
+    [job] = infer(streams)
+    assert len(job.steps.whole) in (35, 36)
+
+
 def test_noise_has_no_job() -> None:
     """Flows between four hosts that send at random sizes and times."""
     random = np.random.default_rng(1)
