@@ -625,14 +625,21 @@ FILTERED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", mostly_long(FILTERED, "vxlan"))
+#: Each layer that a filter names once; all others in make test-nightly.
+FILTERED_BEFORE_THE_NIGHT = (
+    "vxlan", "vlan", "sll2", "raw 101", "icmp", "gre", "nested", "roce", "erf", "ipv6 extension headers",
+    "fragments, the first one last", "connections",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", mostly_nightly(mostly_long(FILTERED, "vxlan"), *FILTERED_BEFORE_THE_NIGHT))
 def test_the_filter_selects_all_of_the_cut(name: str, tmp_path: Path) -> None:
     (tmp_path / "a.pcap").write_bytes(FILTERED[name])
     with ddnn_traces.ingest(tmp_path / "a.pcap", tmp_path / "dataset") as dataset:
         for (flow,) in dataset.sql("SELECT flow_id FROM flows").rows():
             done = cut(dataset, tmp_path / "cut.pcapng", flows=[flow])
-            assert selected(tmp_path / "cut.pcapng", done.display_filter) == done.records, done.display_filter
-            assert selected(tmp_path / "cut.pcapng", f"!({done.display_filter})") == 0
+            there = len(records_of(tmp_path / "cut.pcapng"))
+            assert selected(tmp_path / "cut.pcapng", done.display_filter) == done.records == there, done.display_filter
 
 
 @pytest.mark.parametrize(
@@ -644,8 +651,8 @@ def test_the_filter_of_hosts_has_route_headers(name: str, pair: tuple[str, str],
     (tmp_path / "a.pcap").write_bytes(CAPTURES[name])
     with ddnn_traces.ingest(tmp_path / "a.pcap", tmp_path / "dataset") as dataset:
         done = cut(dataset, tmp_path / "cut.pcapng", pair=pair)
-        assert selected(tmp_path / "cut.pcapng", done.display_filter) == done.records == records
-        assert selected(tmp_path / "cut.pcapng", f"!({done.display_filter})") == 0
+        there = len(records_of(tmp_path / "cut.pcapng"))
+        assert selected(tmp_path / "cut.pcapng", done.display_filter) == done.records == records == there
 
 
 def test_the_filter_of_a_step_has_route_headers() -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import gzip
 import shutil
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import fuzz
+import naive.captures
 import packets as p
 import pyarrow.compute as pc
 import pytest
 import roce_traffic as roce
-from captures_by_hand import CAPTURES, LINKS, in_time
+from captures_by_hand import LINKS, in_time
 from roce_traffic import Sent
 
 import ddnn_traces
@@ -84,13 +87,27 @@ def test_the_same_bytes_every_time(two_runs: tuple[Path, Dataset], tmp_path: Pat
         assert (tmp_path / "one" / path).read_bytes() == (tmp_path / "two" / path).read_bytes()
 
 
-@pytest.mark.parametrize("each", [2, pytest.param(1, marks=pytest.mark.nightly)])
-def test_exotic_and_damaged_packets(each: int, tmp_path: Path) -> None:
-    """VLAN, MPLS, PPPoE, tunnels, fragments, IPv6 headers, pcapng, damage: what the fuzz tests make by hand. Each link
-    type, all tunnels and fragments, and each second or each of the other captures."""
+def joined(files: Sequence[bytes]) -> list[bytes]:
+    """All packets of the plain pcap files, in a file for each link type but SLL2, whose copies of a packet are one;
+    and each second of the other files."""
+    plain, other = defaultdict(list), []
+    for data in files:
+        link = int.from_bytes(data[20:24], "little")
+        if data[:24] == p.pcap([], link=link) and link != p.SLL2 and len(data) < 20_000:  # or it is cut short
+            plain[link] += [p.Record(0, record.captured, record.wire) for record in naive.captures.records(data)[0]]
+        else:
+            other.append(data)
+    times = [[replace(record, time_ns=10**18 + i * 1000) for i, record in enumerate(each)] for each in plain.values()]
+    return [p.pcap(records, link=link) for link, records in zip(plain, times, strict=True)] + other[::2]
+
+
+@pytest.mark.parametrize("alone", [False, pytest.param(True, marks=pytest.mark.nightly)])
+def test_exotic_and_damaged_packets(alone: bool, tmp_path: Path) -> None:
+    """VLAN, MPLS, PPPoE, tunnels, fragments, IPv6 headers, pcapng, damage: what the fuzz tests make by hand. All
+    packets of each link type together, or each capture alone."""
     (tmp_path / "in").mkdir()
     made = fuzz.made_by_hand(link for link in LINKS if link not in REFUSED_LINKS)
-    cases = [*made[: len(CAPTURES) : each], *made[len(CAPTURES) :], *(fuzz.case(3, number) for number in range(8))]
+    cases = [*(made if alone else joined(made)), *(fuzz.case(3, number) for number in range(8))]
     files = []
     for number, data in enumerate(cases):
         path = tmp_path / "in" / f"case{number}.pcap"

@@ -54,6 +54,7 @@ FIRST = Originals(
     ("dump-a.pcap", "dump-b.pcap", "dump-c.pcap", "dump-d.pcap"),
     ("job_20231114_2215", "job_20231114_2216", "job_20231115_0107"),
 )  # fmt: skip
+AGAIN = FIRST.permuted((2, 0, 4, 3, 1))
 
 
 def story(originals: Originals, folder: Path) -> Path:
@@ -108,15 +109,36 @@ def frames(one: str, other: str, ports: tuple[int, int], step: int) -> list[byte
     ]
 
 
-def publish(originals: Originals, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: object) -> dict[str, bytes]:
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The story as both originals play it, ingested with its packets. Not to be changed."""
+    made = []
+    for originals in (FIRST, AGAIN):
+        folder = tmp_path_factory.mktemp("story")
+        ddnn_traces.ingest(story(originals, folder / "in"), folder / "dataset", packets=True).close()
+        made.append(folder / "dataset")
+    return made[0], made[1]
+
+
+@pytest.fixture(scope="module")
+def without_packets(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The run folders of the story, and the dataset of their flows. Not to be changed."""
+    folder = tmp_path_factory.mktemp("flows")
+    ddnn_traces.ingest(story(FIRST, folder / "in"), folder / "dataset").close()
+    return folder / "in", folder / "dataset"
+
+
+def publish(
+    originals: Originals, dataset: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: object
+) -> dict[str, bytes]:
     """The files of a release of the story, whose key gives each part the same, whoever plays it."""
-    source, names = story(originals, folder / "in"), originals.names()
-    ddnn_traces.ingest(source, folder / "dataset", packets=True).close()
+    names = originals.names()
+    folder.mkdir()
     (folder / "key").write_text(KEY)
     with monkeypatch.context() as patch:
         patch.setattr(Key, "derive", _by_part(names, Key.derive))
         patch.setattr(identifiers.CryptoPan, "map", lambda _, ip: f"10.77.3.{3 + 40 * int(names[ip][-2])}")
-        ddnn_traces.publish(folder / "dataset", folder / "release", **ABOUT, key=folder / "key",
+        ddnn_traces.publish(dataset, folder / "release", **ABOUT, key=folder / "key",
                             allow_flagged=originals.runs, **options)  # fmt: skip
     return content(folder / "release")
 
@@ -139,22 +161,23 @@ def _by_part(names: Mapping[str, str], derive):  # type: ignore[no-untyped-def]
 )
 @pytest.mark.long_after(2)
 def test_the_release_is_the_same_whoever_has_which_original(
-    options: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: dict[str, object], datasets: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = publish(FIRST, tmp_path / "first", monkeypatch, **options)
-    again = publish(FIRST.permuted((2, 0, 4, 3, 1)), tmp_path / "again", monkeypatch, **options)
+    first = publish(FIRST, datasets[0], tmp_path / "first", monkeypatch, **options)
+    again = publish(AGAIN, datasets[1], tmp_path / "again", monkeypatch, **options)
     assert again.keys() == first.keys()
     assert [path for path in first if first[path] != again[path]] == []
 
 
 @pytest.mark.parametrize("addresses", ["roles", "crypto-pan"])
 @pytest.mark.long_after(1)
-def test_published_captures_give_the_numbers_of_the_tables(addresses: str, tmp_path: Path) -> None:
+def test_published_captures_give_the_numbers_of_the_tables(
+    addresses: str, without_packets: tuple[Path, Path], tmp_path: Path
+) -> None:
     """Flows that begin at the same time have the order of the addresses that are in the cut-down captures."""
-    source = story(FIRST, tmp_path / "in")
-    ddnn_traces.ingest(source, tmp_path / "dataset").close()
+    source, dataset = without_packets
     options = ABOUT | {"addresses": addresses, "captures": [source], "allow_flagged": FIRST.runs}
-    done = ddnn_traces.publish(tmp_path / "dataset", tmp_path / "release", **options)
+    done = ddnn_traces.publish(dataset, tmp_path / "release", **options)
     release = done.path
     ends = "run_id, flow_id, reverse_flow_id, encapsulation_id, src_port, dst_port, roce_dest_qp, connection, packets"
     with ddnn_traces.ingest(release / "pcap", tmp_path / "again") as again, ddnn_traces.open(release) as released:
