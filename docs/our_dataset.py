@@ -111,33 +111,59 @@ def main() -> None:
 
 def drawn() -> dict[Path, str]:
     """The page and its figures, by their paths."""
-    blocks: dict[str, list[str]] = {}
-    files: dict[Path, str] = {}
+    runs = blocks()
+    texts, files = charts(runs, SECTIONS)
+    parts = {name: "\n\n".join(sections) for name, sections in texts.items()} | tables(runs) | findings(runs)
+    return files | {PAGE: filled(PAGE.read_text(encoding="utf-8"), parts)}
+
+
+def blocks() -> dict[str, list[str]]:
+    """The runs of each block."""
+    found: dict[str, list[str]] = {}
     with ddnn_traces.open(RELEASE) as dataset:
         for run_id in dataset.query("run_overview")["run_id"]:
-            blocks.setdefault(block(run_id), []).append(run_id)
-        parts = {"scores": table(dataset.query("split_scores"))}
-    for name, wanted in SECTIONS.items():
-        with ddnn_traces.open(RELEASE, runs=blocks[name]) as dataset, Results(dataset) as results:
-            sections = [one for chapter in CHAPTERS for one in chapter.sections(results, only=wanted)]
-        parts[name] = "\n\n".join(section_text(section) for section in sections)
-        figures = [figure for section in sections for figure in section.figures]
+            found.setdefault(block(run_id), []).append(run_id)
+    return found
+
+
+def charts(
+    runs: dict[str, list[str]], sections: dict[str, tuple[str, ...]]
+) -> tuple[dict[str, list[str]], dict[Path, str]]:
+    """The texts of these sections by block, and their figures by path."""
+    texts, files = {}, {}
+    for name, wanted in sections.items():
+        with ddnn_traces.open(RELEASE, runs=runs[name]) as dataset, Results(dataset) as results:
+            made = [one for chapter in CHAPTERS for one in chapter.sections(results, only=wanted)]
+        texts[name] = [section_text(section) for section in made]
+        figures = [figure for section in made for figure in section.figures]
         files |= {FIGURES / f"{figure.name}.svg": style.svg(figure.file_spec) for figure in figures}
-    with ddnn_traces.open(RELEASE, runs=blocks["faults"]) as dataset:
+    return texts, files
+
+
+def tables(runs: dict[str, list[str]]) -> dict[str, str]:
+    """The parts of the page that are tables of the release, and its regression."""
+    with ddnn_traces.open(RELEASE) as dataset:
+        parts = {"scores": table(dataset.query("split_scores"))}
+    with ddnn_traces.open(RELEASE, runs=runs["faults"]) as dataset:
         parts["faults"] = table(dataset.query("fault_recovery"))
-    with ddnn_traces.open(RELEASE, runs=blocks["learning"]) as dataset:
+    with ddnn_traces.open(RELEASE, runs=runs["learning"]) as dataset:
         parts["accuracies"] = table(findings_zerwas.learning(dataset))
-    regression = for_regression(blocks["frameworks"])
-    with ddnn_traces.open(RELEASE, runs=regression) as dataset:
+    with ddnn_traces.open(RELEASE, runs=for_regression(runs["frameworks"])) as dataset:
         fitted = ddnn_traces.regress(dataset, preset="paper")
         parts["regression"] = f"```text\n{documents.text(fitted)}\n```"
         parts["confounders"] = table(confounders(dataset.query("run_step_volume"), fitted))
+    return parts
+
+
+def findings(runs: dict[str, list[str]]) -> dict[str, str]:
+    """The part of the page that compares findings of papers with the release."""
+    regression = for_regression(runs["frameworks"])
     synchronous = [run for run in regression if "-gossip-" not in run]
-    found = our_findings.rows(RELEASE, blocks | {"regression": regression, "synchronous": synchronous})
+    found = our_findings.rows(RELEASE, runs | {"regression": regression, "synchronous": synchronous})
     columns = ["paper", "finding there", "here", "verdict", "what differs, or is needed"]
     claimed = [claims_of(name) for name in our_findings.measures()]
-    parts["findings"] = table(pl.DataFrame(found, schema=columns, orient="row").with_columns(claims=pl.Series(claimed)))
-    return files | {PAGE: filled(PAGE.read_text(encoding="utf-8"), parts)}
+    rows = pl.DataFrame(found, schema=columns, orient="row").with_columns(claims=pl.Series(claimed))
+    return {"findings": table(rows)}
 
 
 def confounders(runs: pl.DataFrame, fitted: ddnn_traces.Regression) -> pl.DataFrame:
