@@ -169,8 +169,7 @@ def test_the_release_is_the_same_whoever_has_which_original(
     assert [path for path in first if first[path] != again[path]] == []
 
 
-@pytest.mark.parametrize("addresses", ["roles", "crypto-pan"])
-@pytest.mark.long_after(1)
+@pytest.mark.parametrize("addresses", [pytest.param("roles", marks=pytest.mark.nightly), "crypto-pan"])
 def test_published_captures_give_the_numbers_of_the_tables(
     addresses: str, without_packets: tuple[Path, Path], tmp_path: Path
 ) -> None:
