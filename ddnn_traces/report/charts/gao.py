@@ -326,6 +326,8 @@ _MEASURES = {
     "small_mean_ms": "small flows, mean (ms)",
     "small_p99_ms": "small flows, 99th percentile (ms)",
     "large_mean_ms": "large flows, mean (ms)",
+    "stream_p99_ms": "stream, 99th percentile of delay (ms)",
+    "stream_jitter_ms": "stream, jitter (ms)",
 }
 
 

@@ -69,7 +69,7 @@ def run(
         shown = result.of_training() if training_only else result
         write_traffic(out, [ns3_results.CountedTraffic(shown)], tables=ns3_results.CountedTables)
         say(f"wrote {out}: {wanted.run_id}")
-        if (wanted.flows_per_s or wanted.other_jobs) and not training_only:
+        if (wanted.flows_per_s or wanted.other_jobs or wanted.stream_mbit) and not training_only:
             say("its tables have all flows, so topology and volumes are of all; --training-only leaves out the others")
     found = ns3_results.summary(result)
     if not result.is_whole:

@@ -135,6 +135,8 @@ BACKGROUND_TOS = 0x10
 #: Shortest retransmission timeout of Linux (TCP_RTO_MIN), ms.
 LOW_RTO_MS = 200.0
 TOPOLOGIES = ("ring", "star")
+#: Of a packet of the stream: PPP, IPv4, UDP; bytes.
+UDP_HEADERS = 2 + 20 + 8
 MOST_WORKERS = 250
 
 _NUMBER = (int, float)
@@ -145,7 +147,7 @@ KEYS: dict[str, tuple[type, ...]] = {
     "queue_limit": (str,), "congestion_control": (str,), "initial_window": (int,), "min_rto_ms": _NUMBER,
     "training_min_rto_ms": _NUMBER, "delayed_ack": (int,), "time_limit_s": _NUMBER, "leaves": (int,), "spines": (int,),
     "oversubscription": _NUMBER, "ecn_threshold": (int,), "high_layers": (int,), "other_jobs": (int,),
-    "other_jobs_after_ms": _NUMBER, "skip_tolerance": _NUMBER,
+    "other_jobs_after_ms": _NUMBER, "skip_tolerance": _NUMBER, "stream_mbit": _NUMBER, "stream_packet_bytes": (int,),
 }  # fmt: skip
 #: Keys that stand for others.
 SHORT_KEYS: dict[str, tuple[type, ...]] = {"preset": (str,), "compute_to_network": _NUMBER, "straggler": _NUMBER}
@@ -157,6 +159,7 @@ CONDITIONS: specification.Conditions = {
     "flow_sizes": (lambda values: values.get("flows_per_s"), "flows_per_s"),
     "spines": (lambda values: (values.get("leaves") or 1) > 1, "leaves = 2 or more"),
     "other_jobs_after_ms": (lambda values: values.get("other_jobs"), "other_jobs"),
+    "stream_packet_bytes": (lambda values: values.get("stream_mbit"), "stream_mbit"),
 }
 #: Values by preset. The thesis's fusion buffer (5,333,329 bytes) is 4 bytes less than the largest layer of its formula.
 PRESETS: dict[str, dict[str, Any]] = {
@@ -195,7 +198,9 @@ class Ns3Run(SimulatedRun):
     10 Gbit/s, and in proportion, 20 at least (Alizadeh 2010). other_jobs: further jobs like this on the
     same hosts, each other_jobs_after_ms after the one before; they are traffic of this run, and go on until it ends.
     skip_tolerance: iterations are skipped when they would repeat the one before, all times within this share; 0: none
-    are. is_stopped: whether it ended at its time limit. Raises UsageError for what cannot be.
+    are. stream_mbit: payload of packets of stream_packet_bytes that the first worker sends to the last at a constant
+    rate, in the background's band; 0: none. is_stopped: whether it ended at its time limit. Raises
+    UsageError for what cannot be.
     """
 
     run_id: str = "ns3"
@@ -226,6 +231,8 @@ class Ns3Run(SimulatedRun):
     other_jobs: int = 0
     other_jobs_after_ms: float = 0.0
     skip_tolerance: float = 0.0
+    stream_mbit: float = 0.0
+    stream_packet_bytes: int = 1316
     is_stopped: bool = False
     planned_steps: int | None = None
 
@@ -281,9 +288,18 @@ class Ns3Run(SimulatedRun):
         self._need("other_jobs", 0 <= self.other_jobs <= 100, "0 to 100")
         self._need("other_jobs_after_ms", 0 <= self.other_jobs_after_ms < 1e6, "0 or more")
         self._need("skip_tolerance", 0 <= self.skip_tolerance < 1, "0 to 1")
-        for name in ("other_jobs", "compute_jitter"):
+        self._check_stream()
+        for name in ("other_jobs", "compute_jitter", "stream_mbit"):
             alone = not self.skip_tolerance or not getattr(self, name)
             self._need(name, alone, "left out with skip_tolerance: iterations would not repeat")
+
+    def _check_stream(self) -> None:
+        """As _check, of the stream. Its packets are whole ones, and have at least the header of RTP."""
+        size, most = self.stream_packet_bytes, self.segment_bytes
+        self._need("stream_packet_bytes", 12 <= size <= most, f"12 to {most:,}, the segment_bytes")
+        slowest = min([*self.rates()[[0, self.workers - 1]], *[self.uplink_rate] * (self.leaves > 1)])
+        fits = 8e3 * slowest * size / (size + UDP_HEADERS)
+        self._need("stream_mbit", 0 <= self.stream_mbit <= fits, f"0 to {fits:,.0f}, a link's rate less headers")
 
     @property
     def source(self) -> str:
@@ -293,6 +309,7 @@ class Ns3Run(SimulatedRun):
     def variant(self) -> str:
         words = [super().variant, f"{self.training_priority}_priority", self.queue_disc]
         words += [f"{self.flows_per_s:g}_flows_per_s"] * bool(self.flows_per_s)
+        words += [f"{self.stream_mbit:g}_mbit_stream"] * bool(self.stream_mbit)
         words += [f"{self.leaves}_leaves"] * (self.leaves > 1)
         words += [f"{self.other_jobs}_other_jobs"] * bool(self.other_jobs)
         words += ["stopped_at_time_limit"] * self.is_stopped
@@ -322,6 +339,11 @@ class Ns3Run(SimulatedRun):
         """Rate of each link between a leaf and a spine, bytes a ns."""
         hosts = math.ceil(self.collective.hosts / self.leaves)
         return hosts * float(self.rates().max()) / (self.spines * self.oversubscription)
+
+    @property
+    def stream_gap_ns(self) -> float:
+        """Time between two packets of the stream; 0: there is none."""
+        return self.stream_packet_bytes * 8e3 / self.stream_mbit if self.stream_mbit else 0.0
 
     @property
     def first_layers(self) -> int:

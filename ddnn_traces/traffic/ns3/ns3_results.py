@@ -23,7 +23,7 @@ from ddnn_traces.version import __version__
 
 #: Why a run ended that was not to end.
 TIME_LIMIT = "time limit"
-TRAINING_PORT, BACKGROUND_PORT = 41000, 43000
+TRAINING_PORT, BACKGROUND_PORT, STREAM_PORT = 41000, 43000, 44000
 _PPP = "9"  # the link type
 _COUNTS = ("packets", "wire_bytes", "payload_bytes", "retransmitted_bytes")
 _QUANTILES = (0.5, 0.9, 0.99)
@@ -39,8 +39,9 @@ class Ns3Result(Timeline):
     directed five-tuple, in the order of their first packets, as their senders sent them; windows, step_flows: its
     packets and bytes by window, and by the number of forward passes that the sender had ended. background: a row a
     background flow that began, end_ns -1 for one that did not end. partitions: a row a transfer of a partition.
-    drops: packets dropped at hosts and at switches, by band. uplinks: a row a link between a leaf and a spine, with the
-    bytes that it carried up and down.
+    stream: a row a packet of the stream, end_ns -1 for one that did not arrive. drops: packets
+    dropped at hosts and at switches, by band. uplinks: a row a link between a leaf and a spine, with the bytes that it
+    carried up and down.
     """
 
     run: Ns3Run
@@ -55,6 +56,7 @@ class Ns3Result(Timeline):
     windows: pl.DataFrame
     step_flows: pl.DataFrame
     background: pl.DataFrame
+    stream: pl.DataFrame
     partitions: pl.DataFrame
     drops: pl.DataFrame
     uplinks: pl.DataFrame
@@ -92,6 +94,7 @@ def read(run: Ns3Run, out: Path, summary: dict[str, Any]) -> Ns3Result:
         "windows",
         "step_flows",
         "background",
+        "stream",
         "partitions",
         "drops",
         "uplinks",
@@ -152,8 +155,10 @@ def summary(result: Ns3Result) -> dict[str, Any]:
     spines, each in its busier direction, in the whole run. SIZE_flows, SIZE_completed_pct, SIZE_mean_ms, SIZE_p50_ms,
     ...: completion of background flows of a size (small below 100 kB, large above 10 MB). dropped_high, dropped_middle,
     dropped_low: packets by band. retransmitted_bytes: of the training. high_exchanges_pct: exchanges in the
-    background's band. other_iteration_ms: of the other jobs, all their iterations. skipped_steps: as of Ns3Result.
-    events_per_s: of ns-3, a second of wall clock; simulated_per_wall: seconds.
+    background's band. stream_packets: of those that were sent, stream_delivered_pct arrived, after stream_mean_ms and
+    stream_p99_ms; stream_jitter_ms: mean of RFC 3550's estimate at each arrival (section 6.4.1). other_iteration_ms: of
+    the other jobs, all their iterations. skipped_steps: as of Ns3Result. events_per_s: of ns-3, a second of wall clock;
+    simulated_per_wall: seconds.
     """
     measured = _measured_steps(result)
     found: dict[str, Any] = {"ended": result.ended, "steps": result.steps}
@@ -170,6 +175,7 @@ def summary(result: Ns3Result) -> dict[str, Any]:
     exchanged = result.partitions.filter(pl.col("step") < result.steps)["bytes"].sum()
     found["all_reduce_bytes"] = exchanged / result.steps if result.steps else None
     found["other_iteration_ms"] = float(result.other_iteration_ms.mean()) if len(result.other_iteration_ms) else None
+    found |= _stream(result)
     number = len(result.high_exchanges)
     found["high_exchanges_pct"] = 100 * int(result.high_exchanges.sum()) / number if number else None
     found |= _uplinks(result)
@@ -234,6 +240,22 @@ def _completion(result: Ns3Result, of_size: pl.Expr) -> dict[str, Any]:
     return found | {f"p{q * 100:.0f}_ms": ms.quantile(q, "linear") for q in _QUANTILES}
 
 
+def _stream(result: Ns3Result) -> dict[str, Any]:
+    """Of packets that were sent in the measured time, and arrive in that order; null without a stream."""
+    names = ("packets", "delivered_pct", "mean_ms", "p99_ms", "jitter_ms")
+    is_measured = pl.col("start_ns").is_between(*result.measured_ns())
+    sent = result.stream.filter(is_measured).height
+    if not sent:
+        return {f"stream_{name}": None for name in names}
+    late = (pl.col("end_ns") - pl.col("start_ns")) / 1e6
+    arrived = result.stream.filter(pl.col("end_ns") >= 0).with_columns(late=late)
+    more = pl.col("late").diff().abs().fill_null(0)  # of the time between two arrivals than between their starts
+    arrived = arrived.with_columns(jitter=more.ewm_mean(alpha=1 / 16, adjust=False)).filter(is_measured)
+    ms = arrived["late"]
+    found = (sent, 100 * len(ms) / sent, ms.mean(), ms.quantile(0.99, "linear"), arrived["jitter"].mean())
+    return {f"stream_{name}": value for name, value in zip(names, found, strict=True)}
+
+
 # --- tables
 
 
@@ -286,18 +308,19 @@ class CountedTables(TrafficTables):
         dst = [number[str(ip_address(value))] for value in counted["dst_address"]]
         ends = list(zip(counted["src"], dst, counted["src_port"], counted["dst_port"], strict=True))
         place = {end: i for i, end in enumerate(ends)}
-        # a job or the background listens at these ports
-        is_client = [TRAINING_PORT <= port <= BACKGROUND_PORT for port in counted["dst_port"]]
-        alike = {"protocol": 6, "connection": 0}
+        # a job, the background or the stream listens at these ports
+        is_client = [TRAINING_PORT <= port <= STREAM_PORT for port in counted["dst_port"]]
+        known_by = pl.when(dst_port=STREAM_PORT).then(pl.lit("only_direction")).otherwise(pl.lit("syn"))
+        sources = pl.when(pl.Series(is_client)).then(known_by).otherwise(pl.lit("reverse_syn"))
         same = [name for name in counted.columns if name not in ("flow", "src", "dst_address", "first_ns", "last_ns")]
         columns: dict[str, Any] = {
             "flow_id": counted["flow"], "src_ip": [addresses[src] for src in counted["src"]],
             "dst_ip": [addresses[host] for host in dst], "first_seen_ns": counted["first_ns"] + self._begin_ns,
             "last_seen_ns": counted["last_ns"] + self._begin_ns, "cable_bytes_estimate": counted["wire_bytes"],
-            "is_initiator": is_client, "initiator_source": ["syn" if each else "reverse_syn" for each in is_client],
+            "is_initiator": is_client, "initiator_source": counted.select(sources).to_series(),
+            "connection": [0] * len(ends),
             "reverse_flow_id": [place.get((to, src, to_port, port)) for src, to, port, to_port in ends],
         }  # fmt: skip
-        columns |= {name: [value] * len(ends) for name, value in alike.items()}
         return self._columns("flows", columns | {name: counted[name] for name in same})
 
     def _flow_windows(self) -> Iterator[pa.RecordBatch]:

@@ -240,6 +240,7 @@ def _scenario(run: Ns3Run, captured: Sequence[int]) -> str:
         "uplink_bit_per_s": round(run.uplink_rate * 8e9), "ecn_threshold": run.marking or "none",
         "priority_rule": run.training_priority, "high_layers": run.first_layers, "jobs": 1 + run.other_jobs,
         "job_offset_ns": round(run.other_jobs_after_ms * 1e6), "skip_tolerance": run.skip_tolerance,
+        "stream_gap_ns": run.stream_gap_ns, "stream_packet_bytes": run.stream_packet_bytes,
         "collective": "ring" if run.topology == "ring" else "parameter_server", "server": run.server,
     }  # fmt: skip
     flows = run.background()

@@ -29,22 +29,25 @@ class Counters
     {
     }
 
-    /// Count a packet at the start of its transmission: PPP, IPv4 without options, TCP.
+    /// Count a packet at the start of its transmission: PPP, IPv4 without options, TCP or UDP of 12 bytes or more.
     void Sent(Number host, Ptr<const Packet> packet)
     {
         uint8_t head[42];
-        if (packet->CopyData(head, sizeof head) < sizeof head || head[11] != 6)
+        if (packet->CopyData(head, sizeof head) < sizeof head || (head[11] != TCP && head[11] != UDP))
             return;
+        const bool is_tcp = head[11] == TCP;
         const auto wide = [&head](int i) { return uint64_t(head[i]) << 24 | head[i + 1] << 16 | head[i + 2] << 8 | head[i + 3]; };
         const uint64_t addresses = wide(14) << 32 | wide(18);
         const uint64_t ports = wide(22);
         auto [place, is_new] = m_numbers.try_emplace({addresses, ports}, m_flows.size());
         if (is_new)
-            m_flows.push_back(Flow{host, Number(wide(18)), Number(ports >> 16), Number(ports & 0xFFFF), NowNs()});
+            m_flows.push_back(Flow{host, Number(wide(18)), Number(ports >> 16), Number(ports & 0xFFFF), head[11], NowNs()});
         const Number ip = Number(head[4]) << 8 | head[5];
         const size_t number = place->second;
-        const Sending sending{number, NowNs(), m_places[host], Number(packet->GetSize()), ip, ip - 20 - 4 * (head[34] >> 4), head[35]};
-        const Number again = Again(m_flows[number], sending, uint32_t(wide(26)));
+        const Number headers = 20 + (is_tcp ? 4 * (head[34] >> 4) : 8);
+        const Sending sending{number,         NowNs(), m_places[host], Number(packet->GetSize()), ip, ip - headers,
+                              is_tcp ? head[35] : 0};
+        const Number again = is_tcp ? Again(m_flows[number], sending, uint32_t(wide(26))) : 0;
         Count(sending, again);
         if (!m_is_recording)
             return;
@@ -79,7 +82,7 @@ class Counters
     void Finish()
     {
         Rows rows(m_out, "flows.csv",
-                  "flow,src,dst_address,src_port,dst_port,first_ns,last_ns,packets,wire_bytes,ip_bytes,payload_bytes,captured_bytes,"
+                  "flow,src,dst_address,src_port,dst_port,protocol,first_ns,last_ns,packets,wire_bytes,ip_bytes,payload_bytes,captured_bytes,"
                   "syn_packets,fin_packets,rst_packets,retransmitted_packets,retransmitted_bytes,out_of_order_packets,"
                   "out_of_order_bytes");
         for (size_t i = 0; i < m_flows.size(); ++i)
@@ -87,12 +90,14 @@ class Counters
             Flow& f = m_flows[i];
             Flush(i, f.in_window, m_windows);
             Flush(i, f.in_step, m_steps);
-            rows.Write(i, f.src, f.dst, f.src_port, f.dst_port, f.first, f.last, f.packets, f.wire, f.ip, f.payload, f.captured, f.syn,
+            rows.Write(i, f.src, f.dst, f.src_port, f.dst_port, f.protocol, f.first, f.last, f.packets, f.wire, f.ip, f.payload, f.captured, f.syn,
                        f.fin, f.rst, f.again_packets, f.again, f.late_packets, f.late);
         }
     }
 
   private:
+    static constexpr uint8_t TCP = 6, UDP = 17; ///< numbers of protocols in IPv4
+
     struct Part
     {
         Number key = -1, packets = 0, wire = 0, payload = 0, again = 0;
@@ -100,7 +105,7 @@ class Counters
 
     struct Flow
     {
-        Number src, dst, src_port, dst_port, first;
+        Number src, dst, src_port, dst_port, protocol, first;
         Number last = 0, packets = 0, wire = 0, ip = 0, payload = 0, captured = 0, syn = 0, fin = 0, rst = 0;
         Number again_packets = 0, again = 0, late_packets = 0, late = 0;
         Number next = -1;                ///< sequence number after the highest that was sent, not modulo 2^32

@@ -24,6 +24,7 @@ using Number = int64_t;
 
 constexpr uint16_t TRAINING_PORT = 41000;
 constexpr uint16_t BACKGROUND_PORT = 43000;
+constexpr uint16_t STREAM_PORT = 44000;
 constexpr int BANDS = 3;
 constexpr Number MOST_HEADERS = 120; ///< of IPv4 and TCP: a segment is a packet
 /// Linux' map of socket priorities to bands, which pfifo_fast has: ToS 0x10 leads to band 0, 0 to 1, 0x08 to 2.

@@ -7,6 +7,7 @@
 #define DDNN_TRACES_SIMULATION
 
 #include "background.h"
+#include "stream.h"
 #include "training.h"
 
 #include "ns3/boolean.h"
@@ -224,6 +225,7 @@ simulate(const std::string& path, const std::string& out)
         Counters counters(out, scenario, places);
         Network network(scenario, counters, out);
         Background background(scenario, network);
+        Stream stream(scenario, network);
         std::vector<std::unique_ptr<Training>> jobs;
         for (Number i = 0; i < scenario.Value("jobs"); ++i)
             jobs.push_back(std::make_unique<Training>(scenario, network, i, places, out));
@@ -237,6 +239,7 @@ simulate(const std::string& path, const std::string& out)
         counters.Finish();
         network.Finish(out);
         background.Finish(out);
+        stream.Finish(out);
         Simulator::Destroy();
         wall_s = watch.Seconds();
     }
