@@ -1,8 +1,9 @@
-"""The tables of docs/ns3.md: `python benchmarks/ns3.py [--small] [TABLE ...]`; it needs the extra ns3 and g++.
+"""The tables of docs/ns3.md: `python benchmarks/ns3.py [--small] [TABLE ...] [--cell ...]`; it needs ns3 and g++.
 
 agreement: iteration times of ns-3 and of the simulator without background. by_hand: the command against the same C++
 program by hand. events: segment size and delayed acknowledgements. skipping: skipped iterations against the full run.
-ablation: what changes one cell of the campaign. presets: thesis against fast in that cell (an hour of one core).
+ablation: what changes one cell of the campaign, ratio 4 and 92 flows/s unless --cell gives another. presets: thesis
+against fast in that cell (an hour of one core).
 """
 
 from __future__ import annotations
@@ -116,14 +117,14 @@ def _compare(variants: Mapping[str, Mapping[str, Any]], chosen: process.Engine |
     """A row a variant: at the same and at a lower priority of the training, both at once."""
     _head(
         "variant", "iteration, same (ms)", "lower (ms)", "change", "small flows, same (ms)", "lower (ms)", "change",
-        "drops, same / lower", "events", "wall (s)",
+        "large flows, same (ms)", "lower (ms)", "change", "drops, same / lower", "events", "wall (s)",
     )  # fmt: skip
     for name, values in variants.items():
         with ThreadPoolExecutor(len(PRIORITIES)) as pool:
             cells = [{**values, "training_priority": priority} for priority in PRIORITIES]
             same, lower = pool.map(lambda cell: _measured(cell, chosen), cells)
         columns = []
-        for key in ("iteration_ms", "small_mean_ms"):
+        for key in ("iteration_ms", "small_mean_ms", "large_mean_ms"):
             a, b = same[key], lower[key]
             columns += [_digits(a), _digits(b), f"{b / a - 1:+.1%}" if a and b else "-"]
         drops = " / ".join(
@@ -179,7 +180,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=", ".join(TABLES))
     parser.add_argument("--small", action="store_true", help="a small model: seconds, and figures that mean nothing")
+    parser.add_argument(
+        "--cell", nargs=3, type=float, metavar=("RATIO", "FLOWS_PER_S", "SECONDS"), help="in place of 4, 92 and 2"
+    )
     given = parser.parse_args()
+    if given.cell:
+        CELL.update(zip(("compute_to_network", "flows_per_s", "seconds"), given.cell, strict=True))
     if given.small:
         JOB.update(SMALL)
         CELL.update(SMALL, seconds=0.3, warm_up_s=0.02, cool_down_s=0.02)

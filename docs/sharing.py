@@ -1,9 +1,9 @@
 """Keeps what docs/sharing.md and notebooks/06-sharing.ipynb show: `python docs/sharing.py CAMPAIGN [OPTIONS]`.
 
-CAMPAIGN: folder of the sweep gao_5.toml or gao_5_cut.toml of docs/simulations. OPTIONS: folder with those of ns3_*.toml
-there, each named as its file; without it what is kept of them stays. data/sharing gets what the page and the notebook
-read: cells, seed_results, of the flows those of figures 5.6 to 5.11, of transfers and layers those of figures 5.20 to
-5.23. docs/sharing gets the figures. Prints the tables of the page.
+CAMPAIGN: folder of the sweep gao_5.toml or gao_5_cut.toml of docs/simulations; -: what is kept of it stays. OPTIONS:
+folder with those of ns3_*.toml there, each named as its file; of those that are not there it stays. data/sharing gets
+what the page and the notebook read: cells, seed_results, of the flows those of figures 5.6 to 5.11, of transfers and
+layers those of figures 5.20 to 5.23. docs/sharing gets the figures. Prints the tables of the page.
 """
 
 from __future__ import annotations
@@ -46,6 +46,11 @@ OPTIONS = {
     "sweep": "", "values": "", "iteration_ms": ",.0f", "small_mean_ms": ".3f", "small_p99_ms": ".2f",
     "large_mean_ms": ".1f", "other_iteration_ms": ",.0f",
 }  # fmt: skip
+#: Likewise of sweeps with a stream.
+STREAMS = {
+    "sweep": "", "values": "", "stream_delivered_pct": ".2f", "stream_mean_ms": ".3f", "stream_p99_ms": ".3f",
+    "stream_jitter_ms": ".4f",
+}  # fmt: skip
 
 
 def table(frame: pl.DataFrame, columns: dict[str, str]) -> list[str]:
@@ -74,11 +79,13 @@ def with_intervals(frame: pl.DataFrame, *names: str) -> pl.DataFrame:
 
 
 def tables(data: Path) -> list[list[str]]:
-    """The tables of the page: the campaign, what the thesis states beside it, and the options."""
+    """The tables of the page: the campaign, what the thesis states beside it, the options, and their streams."""
     boundary = with_intervals(sweep_queries.run(data, "operating_boundary"), "iteration", "small", "large")
     statements = with_intervals(sweep_queries.run(data, "thesis_statements"), "change")
     options = pl.read_parquet(data / "options.parquet")
-    return [table(boundary, BOUNDARY), table(statements, STATEMENTS), table(options, OPTIONS)]
+    streams = options.filter(pl.col("stream_delivered_pct").is_not_null())
+    shown = (boundary, BOUNDARY), (statements, STATEMENTS), (options, OPTIONS), (streams, STREAMS)
+    return [table(*each) for each in shown]
 
 
 def keep_campaign(campaign: Path) -> None:
@@ -97,13 +104,17 @@ def keep_campaign(campaign: Path) -> None:
 
 
 def keep_options(options: Path) -> None:
-    """Write what is kept of the options anew."""
-    parts = []
+    """Write what is kept of the options anew, of those that are in the folder."""
+    kept, parts = pl.read_parquet(DATA / "options.parquet"), []
     for file in sorted(SIMULATIONS.glob("ns3_*.toml")):
-        gao.write(options / file.stem, axes(file))
-        parts.append(_cells(options / file.stem, file.stem.removeprefix("ns3_")))
-        shutil.copy(options / file.stem / "figures" / "by_axis.svg", FIGURES / f"{file.stem}.svg")
-    pl.concat(parts).write_parquet(DATA / "options.parquet", compression_level=19)
+        folder, name = options / file.stem, file.stem.removeprefix("ns3_")
+        if not folder.exists():
+            parts.append(kept.filter(sweep=name))
+            continue
+        gao.write(folder, axes(file))
+        parts.append(_cells(folder, name))
+        shutil.copy(folder / "figures" / "by_axis.svg", FIGURES / f"{file.stem}.svg")
+    pl.concat(parts, how="diagonal").write_parquet(DATA / "options.parquet", compression_level=19)
 
 
 def _keep_tables(campaign: Path) -> None:
@@ -132,14 +143,18 @@ def _cells(folder: Path, name: str) -> pl.DataFrame:
     facts = cells.columns[1 : cells.columns.index("expected_utilization")]
     varied = [fact for fact in facts if cells[fact].n_unique() > 1]
     values = pl.concat_str([pl.format(f"{axis} {{}}", pl.col(axis)) for axis in varied], separator=", ")
+    measures = [*list(OPTIONS)[2:], *list(STREAMS)[2:]]
     return cells.select(
-        values.alias("values"), sweep=pl.lit(name), **{m: pl.col(m).cast(pl.Float64) for m in list(OPTIONS)[2:]}
+        values.alias("values"),
+        sweep=pl.lit(name),
+        **{m: pl.col(m).cast(pl.Float64) for m in measures if m in cells.columns},
     )
 
 
 if __name__ == "__main__":
     folders = [*map(Path, sys.argv[1:])]
-    keep_campaign(folders[0])
+    if folders[0] != Path("-"):
+        keep_campaign(folders[0])
     if folders[1:]:
         keep_options(folders[1])
     print("\n\n".join("\n".join(rows) for rows in tables(DATA)))

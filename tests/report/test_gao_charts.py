@@ -99,6 +99,13 @@ def test_any_other_sweep_has_a_row_a_cell(axes: list[str], folder: Path, tmp_pat
     assert set(labels) <= set(found), "each row has its values, whole"
 
 
+def test_a_sweep_with_a_stream_shows_its_delay_and_jitter(tmp_path: Path) -> None:
+    cells = pl.DataFrame({"workers": [4, 8], "iteration_ms": 5.0, "stream_p99_ms": 0.5, "stream_jitter_ms": 0.1})
+    cells.write_parquet(tmp_path / "cells.parquet")
+    [path] = gao.write(tmp_path, ["workers"])
+    assert {"stream, 99th percentile of delay (ms)", "stream, jitter (ms)"} <= set(texts(path))
+
+
 def test_a_sweep_in_which_nothing_was_simulated_has_no_figure(tmp_path: Path) -> None:
     pl.DataFrame({"cell": [0], "error": ["impossible"]}).write_parquet(tmp_path / "cells.parquet")
     assert gao.write(tmp_path, ["workers"]) == []
