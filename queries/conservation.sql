@@ -34,7 +34,8 @@
 -- next steps or the other direction, retransmission from sequence numbers (in runs that were not captured, by the part of each flow's payload
 -- that is inside steps), framing from the other direction of the pairs. gloo sends two headers of 48 bytes with each
 -- message and gets one back (NOTIFY_SEND_READY, that of the data, NOTIFY_RECV_READY; gloo/transport/tcp/pair.h and
--- pair.cc). So where the other direction carries nothing but headers, framing is twice its payload inside steps. The
+-- pair.cc). So where the other direction carries nothing but headers, framing is twice its payload inside steps. In steps
+-- in which a pair has over four times its usual answers, as of an all-gather behind some steps, the usual ones count. The
 -- framing of other libraries is not known. What a host gets in its first step is start-up only where each of its next
 -- ones (first_steps_received) gets less: a broadcast, or the first model of an asynchronous worker. A worker of an
 -- asynchronous parameter server sends a gradient and gets a model in each step: the models that it gets beyond its
@@ -48,7 +49,8 @@ WITH thresholds AS (
     SELECT 0.5 AS least_startup,  -- of model_bytes: a handed-out model is one, or the share of one
            2 AS least_following,  -- steps after the first one that show what is usual
            48 AS header_size,     -- of gloo, bytes
-           0.5 AS whole_share     -- of the steps of all pairs: in more than these the other direction has whole headers only
+           0.5 AS whole_share,    -- of the steps of all pairs: in more than these the other direction has whole headers only
+           4 AS most_answers      -- times the usual of a pair's steps: more than so many headers have other data beside them
 ), laws AS MATERIALIZED (
     FROM exchange_laws
 ), shapes AS (
@@ -117,8 +119,9 @@ WITH thresholds AS (
     WHERE position = 'during' AND s.payload_bytes > 0 AND s.run_id IN (SELECT run_id FROM runs WHERE lower(backend) = 'gloo')
     GROUP BY ALL
 ), notified AS (
-    SELECT run_id, avg((payload % header_size = 0)::INTEGER) > any_value(whole_share) AS has_notices
-    FROM answered
+    SELECT run_id, avg((payload % header_size = 0)::INTEGER) > any_value(whole_share) AS has_notices,
+           coalesce(sum(payload - usual) FILTER (payload > most_answers * usual), 0) AS other_payload
+    FROM (SELECT *, median(payload) OVER (PARTITION BY run_id, src_ip, dst_ip) AS usual FROM answered)
     CROSS JOIN thresholds
     GROUP BY run_id
 ), unknown_spill AS (
@@ -169,7 +172,7 @@ WITH thresholds AS (
 ), explained AS (
     SELECT run_id, run_sums.* EXCLUDE (run_id), startup, round(spilled) AS spill, round(repeated) AS again,
            round(missed) AS missing,
-           CASE WHEN lower(backend) = 'gloo' AND has_notices THEN round(2 * answers) END AS framing,
+           CASE WHEN lower(backend) = 'gloo' AND has_notices THEN round(2 * (answers - other_payload)) END AS framing,
            payload + coalesce(spill, 0) - coalesce(round(startup), 0) - coalesce(again, 0) - coalesce(framing, 0)
                + coalesce(missing, 0) AS exchanged,
            concat_ws('; ',
