@@ -217,13 +217,20 @@ def _name(run: RunInput, path: Path) -> str:
     return f"{run.run_id if run.folder else valid_text(path.parent.name)}/{run.name_of(path)}"
 
 
+#: By the status of a capture; a short one may be of a tcpdump that still runs.
+_ADVICE = {
+    "truncated": "wait until its capture has ended, or copy it again, or leave it out",
+    "corrupt": "copy it again, or leave it out",
+}
+
+
 def _report(result: ReadResult, name: str, messages: Messages) -> None:
     """Warn of a file's problems, and summarize it."""
     facts = result.facts
     if facts.status != "complete":
         read = f"{counted(facts.records, 'record')} before that read" if facts.format else "nothing of it was read"
         is_unsupported = "TShark doesn't support" in str(facts.status_detail)
-        advice = "try --engine numba" if is_unsupported else "copy it again, or leave it out"
+        advice = "try --engine numba" if is_unsupported else _ADVICE[facts.status]
         messages.warn_partial(f"{facts.path}: {facts.status}: {facts.status_detail}; {read}; {advice}")
     for remark in facts.remarks:
         messages.warn_partial(f"{facts.path}: {remark}")

@@ -33,8 +33,8 @@ _ORDER = (
 _READ = ("verdicts", "long_steps", "late_together", "jobs", "jobs_of_run", "inferred_steps", "logged_steps")
 
 _OF_TWO = (
-    "nobody can tell which of the two is slow: no third host shows how long one should need. See query "
-    "collective_entries for the time of each."
+    "nobody can tell which of the two is slow: no third host shows how long one should need, and the data of one may "
+    "wait until the other is ready."  # gloo and NCCL send a message when its receiver has asked for it
 )
 _OF_SENDS = (
     "Its collectives are sends between two hosts each, so nobody can tell which host is slow: none enters one with "

@@ -46,7 +46,7 @@ def test_partial_data(command: RunCommand, tmp_path: Path, name: str, content: b
     done = command("ingest", "run", "--out", "dataset")
     (warning,) = (line for line in lines(done.stderr) if line.startswith("warning: "))
     assert warning.startswith(f"warning: {tmp_path / 'run' / name}: {said}")
-    assert warning.endswith(("; copy it again, or leave it out", "; add that header"))
+    assert warning.endswith(("copy it again, or leave it out", "; add that header"))
     assert lines(done.stderr)[-1] == "dataset: 1 run written"
     assert (done.returncode, done.stdout) == (int(name.startswith("bad")), b"")  # a log has no records
     assert command("ingest", "run", "--out", "dataset").returncode == done.returncode

@@ -128,7 +128,8 @@ def test_damage(tmp_path: Path, content: bytes, status: str, records: int, messa
     (warning,) = ingest(folder, out=tmp_path / "dataset")
     assert warning.startswith(f"{folder / 'bad.pcap'}: {status}: ")
     assert message in warning
-    assert warning.endswith("; copy it again, or leave it out")
+    wait = "wait until its capture has ended, or " if status == "truncated" else ""
+    assert warning.endswith(f"; {wait}copy it again, or leave it out")
     with ddnn_traces.open(tmp_path / "dataset") as dataset:
         found = "SELECT status, records, status_detail IS NULL FROM captures ORDER BY capture_id"
         assert dataset.sql(found).rows() == [(status, records, False), ("complete", 20, True)]
