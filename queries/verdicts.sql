@@ -29,6 +29,8 @@
 -- step is longer than the median step: only what changes in the run is seen. Of two hosts none is called slow.
 -- An inner stage of a pipeline of four and more is slow, too, where its own times of a step are 1.5 times those of the stage that needs next longest: a
 -- pipeline is as fast as its slowest stage, so the difference is the cost. First and last stages do something else, and are named for no such.
+-- Steps in which it lost most are named where they are one part of the run: at least three, four fifths of those from the first to the last,
+-- and this part at most four fifths of the job's steps.
 -- A link's cost is stalled_ms of edge_times (loss), or excess_ms there and late_ms of edge_causes. What is not seen: a cause that all hosts share, and one that
 -- is there in all steps of hosts of unlike roles. Links from one host, or to it, are one finding where all of them carry at most 60% of what similar links do
 -- and together explain the time: they share its cable. Where they send at once, the time counts once.
@@ -43,6 +45,7 @@ WITH thresholds AS (
            0.5 AS least_cause,                        -- of the cost: where the window is small, where the way is longer
            1.05 AS least_beyond,                      -- own time beyond the others' over the cost, which is a lower bound then
            1.5 AS times_as_long,                      -- as the next, a slow stage of a pipeline
+           3 AS least_steps, 0.8 AS most_steps,       -- a part of the run: of its steps so many at least, of the job's at most; so much of it is lost
            0.5 AS least_logged                        -- of the cost: that of waiting for another host by the log, which contradicts
 ), ends AS (
     SELECT run_id, job, step, max(last_ns) AS end_ns
@@ -174,7 +177,8 @@ WITH thresholds AS (
 ), units AS (
     SELECT run_id, job, kind, level, way, host_ip, peer_ip, sum(cost_ms) FILTER (is_lost) AS total_ms, count(*) FILTER (is_lost) AS n,
            count(*) FILTER (is_lost AND is_most) AS k, any_value(behind_first) AS steps, total_ms / steps AS cost_ms, any_value(step_ms) AS step_ms,
-           sum(beyond_ms) FILTER (is_lost) / steps AS beyond_ms
+           sum(beyond_ms) FILTER (is_lost) / steps AS beyond_ms, min(step) FILTER (is_lost AND is_most) AS first_step,
+           max(step) FILTER (is_lost AND is_most) AS last_step
     FROM judged
     GROUP BY run_id, job, kind, level, way, host_ip, peer_ip
 ), touching AS (
@@ -266,6 +270,7 @@ WITH thresholds AS (
                              ELSE c.kind END AS kind),
            gbit_per_s, usual_gbit_per_s, is_shared, retransmitted_bytes, payload_bytes, other_bytes, window_bytes, extra_ms,
            marked_share, other_bytes > other_part * payload_bytes AS is_met, coalesce(beyond_ms > least_beyond * cost_ms, false) AS is_bound,
+           last_step - first_step + 1 <= most_steps * steps AND k >= greatest(least_steps, most_steps * (last_step - first_step + 1)) AS is_part,
            coalesce(a.label, c.host_ip) AS host, coalesce(b.label, c.peer_ip) AS peer,
            CASE WHEN peer IS NOT NULL THEN format('The link {} to {}', host, peer)
                 WHEN way <> 'both' THEN format('All links {} {}', way, host)
@@ -288,10 +293,12 @@ SELECT run_id, job, row_number() OVER (PARTITION BY run_id, job ORDER BY p_value
                                            100 * retransmitted_bytes / payload_bytes), payload_bytes / 1e6)
             WHEN 'delay' THEN format('{} answer{} {} ms later than other links', link, s,
                                      format(CASE WHEN extra_ms < 100 THEN '{:.3g}' ELSE '{:.0f}' END, extra_ms))
-            ELSE format('{} carr{} {:.3g} Gbit/s where similar links carry {:.3g} Gbit/s', link, CASE s WHEN '' THEN 'y' ELSE 'ies' END, gbit_per_s, usual_gbit_per_s) END
+            ELSE format('{} carr{} {:.3g} Gbit/s{} where similar links carry {:.3g} Gbit/s', link, CASE s WHEN '' THEN 'y' ELSE 'ies' END, gbit_per_s,
+                        CASE WHEN is_part THEN ' on average' ELSE '' END, usual_gbit_per_s) END
        || format(': {}{} ms of {} ms a step ({:.0f}%)', CASE WHEN is_bound THEN 'at least ' ELSE '' END,
                  format(CASE WHEN cost_ms < 100 THEN '{:.3g}' ELSE '{:.0f}' END, cost_ms),
                  format(CASE WHEN step_ms < 1000 THEN '{:.4g}' ELSE '{:.0f}' END, step_ms), 100 * share_of_step)
+       || CASE WHEN is_part THEN format(', all in steps {} to {}', first_step, last_step) ELSE '' END
        || CASE kind WHEN 'slow_host'
                     THEN format('; it needs {} longer than the others (computing, not the network){}',
                                 CASE WHEN NOT is_bound THEN 'that much'

@@ -26,6 +26,17 @@ def test_the_slow_host_is_named_and_what_it_costs(tmp_path: Path) -> None:
     assert all(13 < cost < 16 for cost in found["cost_ms"])
     for host, (steps_worst, sentence) in enumerate(found.select("steps_worst", "sentence").iter_rows()):
         assert sentence.startswith(f"worker-{host + 1} is late in {steps_worst} of {STEPS - 1} steps behind the first")
+        assert "in steps" not in sentence
+
+
+def test_one_part_of_the_steps_is_named(tmp_path: Path) -> None:
+    """From step 5 on, and in each second step: these are no part."""
+    runs = {"part": range(5, STEPS), "scattered": range(1, STEPS, 2)}
+    late = {name: {(1, step): 40.0 for step in steps} for name, steps in runs.items()}
+    with dataset(tmp_path, *(ring(name, 1, late_ms) for name, late_ms in late.items())) as opened:
+        part, scattered = opened.query("verdicts").filter(kind="slow_host")["sentence"]
+    assert f"%), all in steps 5 to {STEPS - 1}; it needs" in part
+    assert "in steps" not in scattered
 
 
 def test_a_delayed_acknowledgement_of_a_slow_host_is_no_delay_of_its_link(tmp_path: Path) -> None:
