@@ -30,7 +30,7 @@
 -- An inner stage of a pipeline of four and more is slow, too, where its own times of a step are 1.5 times those of the stage that needs next longest: a
 -- pipeline is as fast as its slowest stage, so the difference is the cost. First and last stages do something else, and are named for no such.
 -- Steps in which it lost most are named where they are one part of the run: at least three, four fifths of those from the first to the last,
--- and this part at most four fifths of the job's steps.
+-- and this part at most four fifths of the job's steps, and three fewer.
 -- A link's cost is stalled_ms of edge_times (loss), or excess_ms there and late_ms of edge_causes. What is not seen: a cause that all hosts share, and one that
 -- is there in all steps of hosts of unlike roles. Links from one host, or to it, are one finding where all of them carry at most 60% of what similar links do
 -- and together explain the time: they share its cable. Where they send at once, the time counts once.
@@ -45,7 +45,7 @@ WITH thresholds AS (
            0.5 AS least_cause,                        -- of the cost: where the window is small, where the way is longer
            1.05 AS least_beyond,                      -- own time beyond the others' over the cost, which is a lower bound then
            1.5 AS times_as_long,                      -- as the next, a slow stage of a pipeline
-           3 AS least_steps, 0.8 AS most_steps,       -- a part of the run: of its steps so many at least, of the job's at most; so much of it is lost
+           3 AS least_steps, 0.8 AS most_steps,       -- a part of the run: in it, and beside it; of the job's, and so many of its own are lost at least
            0.5 AS least_logged                        -- of the cost: that of waiting for another host by the log, which contradicts
 ), ends AS (
     SELECT run_id, job, step, max(last_ns) AS end_ns
@@ -270,7 +270,7 @@ WITH thresholds AS (
                              ELSE c.kind END AS kind),
            gbit_per_s, usual_gbit_per_s, is_shared, retransmitted_bytes, payload_bytes, other_bytes, window_bytes, extra_ms,
            marked_share, other_bytes > other_part * payload_bytes AS is_met, coalesce(beyond_ms > least_beyond * cost_ms, false) AS is_bound,
-           last_step - first_step + 1 <= most_steps * steps AND k >= greatest(least_steps, most_steps * (last_step - first_step + 1)) AS is_part,
+           last_step - first_step + 1 <= least(most_steps * steps, steps - least_steps) AND k >= greatest(least_steps, most_steps * (last_step - first_step + 1)) AS is_part,
            coalesce(a.label, c.host_ip) AS host, coalesce(b.label, c.peer_ip) AS peer,
            CASE WHEN peer IS NOT NULL THEN format('The link {} to {}', host, peer)
                 WHEN way <> 'both' THEN format('All links {} {}', way, host)
