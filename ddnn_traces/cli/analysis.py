@@ -174,12 +174,13 @@ def predict(
     "--charts", type=click.Path(path_type=Path), help="Also write each chart as SVG and PNG into this folder."
 )
 @runs_option
-def report(dataset: str | Path, out: Path, charts: Path | None, runs: tuple[str, ...]) -> None:
+@infer_steps_option
+def report(dataset: str | Path, out: Path, charts: Path | None, runs: tuple[str, ...], infer_steps: bool) -> None:
     """Write one self-contained HTML report: findings first, then charts and tables by question."""
     from ddnn_traces.cli.lines import steps
     from ddnn_traces.report import page
 
-    with open_dataset(dataset, runs) as opened, steps(page.SECTIONS) as began:
+    with open_dataset(dataset, runs, infer_steps=infer_steps) as opened, steps(page.SECTIONS) as began:
         if str(out) != "-":
             page.write(opened, out, charts, began, say)
         else:

@@ -115,6 +115,16 @@ class Results:
         """A sentence for each run with a job whose hosts have clocks that differ, as of the command diagnose."""
         return [one.line for one in diagnosis.unlike_clocks(self._dataset, self.rows(Source("jobs")))]
 
+    @property
+    def step_notes(self) -> list[str]:
+        """A sentence for the runs without a log whose steps are inferred, where the dataset was opened so."""
+        return [f"{line[0].upper()}{line[1:]}." for line in self._dataset.step_notes]
+
+    @property
+    def runs_of_inferred_steps(self) -> set[str]:
+        """As of the dataset."""
+        return self._dataset.runs_of_inferred_steps
+
     @cached_property
     def fit(self) -> Regression:
         """The regression of the volume of a step."""

@@ -140,6 +140,17 @@ def test_plot_takes_inferred_steps(command: RunCommand, tmp_path: Path, without_
     assert b"steps are inferred from the traffic" in done.stderr
 
 
+@pytest.mark.long
+def test_a_report_takes_inferred_steps_and_compares_them_with_no_log(
+    command: RunCommand, tmp_path: Path, without_logs: Path
+) -> None:
+    done = command("report", without_logs, "--run", RING, "--infer-steps", "--out", "report.html")
+    assert done.returncode == 0 and b"steps are inferred from the traffic" in done.stderr
+    page = (tmp_path / "report.html").read_text()
+    assert "No training log: steps are inferred from the traffic in 1 run" in page
+    assert "Traffic alone shows steps in 1 of 1 run; there is no log to compare them with." in page
+
+
 def test_what_compares_logs_with_traffic_takes_no_inferred_steps(command: RunCommand, without_logs: Path) -> None:
     done = command("query", without_logs, "step_inference_score", "--infer-steps")
     assert done.returncode == 2

@@ -388,6 +388,8 @@ def inferred_steps(section: Section, score: pl.DataFrame) -> None:
         section.end(NO_FLOWS)
     of_boundaries = Source("step_boundaries")
     frame = section.rows(of_boundaries)
+    if inferred := section.results.runs_of_inferred_steps:  # their logged steps are the inferred ones
+        score, frame = _without_log(score, inferred), frame.filter(~pl.col("run_id").is_in(inferred))
     structured = score.filter("structured")
     scored = structured.drop_nulls(["recall", "precision"])
     against = "" if structured.is_empty() else "; there is no log to compare them with"
@@ -425,6 +427,16 @@ def inferred_steps(section: Section, score: pl.DataFrame) -> None:
         numbers("log is later by (ms, median)", "median_delay_ms"),
     ]  # fmt: skip
     section.table(score, columns, "Boundaries inferred from traffic against those of the logs.")
+
+
+def _without_log(score: pl.DataFrame, runs: set[str]) -> pl.DataFrame:
+    """The rows; those of these runs without what compares them with a log."""
+    compared = [
+        name for name in score.columns if name not in ("run_id", "structured", "confidence", "evidence", "inferred")
+    ]
+    return score.with_columns(
+        pl.when(~pl.col("run_id").is_in(runs)).then(pl.col(name)).alias(name) for name in compared
+    )
 
 
 def _partly_covered(section: Section) -> list[str]:

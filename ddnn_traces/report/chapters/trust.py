@@ -28,7 +28,7 @@ def losses(section: Section, frame: pl.DataFrame) -> None:
     said.append(_in_flows(section) + _offload(runs))
     hosts, jobs = section.rows(Source("uncaptured_hosts")), section.rows(Source("jobs"))
     alone = diagnosis.alone(diagnosis.of_one_host(hosts, jobs))
-    section.headline = " ".join(filter(None, [f"{'; '.join(said)}.", alone]))
+    section.headline = " ".join(filter(None, [f"{'; '.join(said)}.", alone, *section.results.step_notes]))
     if note := section.results.synthetic_sentence:
         section.headline = f"{note} {section.headline}"
 
