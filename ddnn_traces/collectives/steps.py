@@ -9,12 +9,21 @@ from functools import cache
 
 import numpy as np
 
+from ddnn_traces.collectives.late import waits_for_one
 from ddnn_traces.collectives.periods import ALMOST_BEST, ALWAYS, BETTER, SAME_SIZE, Period, chain_of, periods, tolerance
-from ddnn_traces.collectives.streams import MS, SMALL, Array, Stream, groups, hosts_of, without_control
+from ddnn_traces.collectives.streams import (
+    SILENCE,
+    SMALL,
+    Array,
+    Stream,
+    groups,
+    hosts_of,
+    silences_of,
+    without_control,
+)
 from ddnn_traces.collectives.validations import without_extra
 
 CONSTANT = 0.6  # share of flows, and of steps, with constant bytes
-_SILENCE = 0.3 * MS
 _MOST_PARTS = 6  # a period may be of several steps: the shortest counts whose silence is as long
 _ALIKE = 0.4
 PRESENT = 0.8
@@ -63,7 +72,7 @@ def in_few_steps(streams: Sequence[Stream]) -> tuple[Job, Steps] | None:
     The silences of all flows between steps are far longer than any other behind the first step, in which programs
     start, and divide what each flow sends, from its first byte to its last, into equal parts.
     """
-    starts, ends = _silences(streams)
+    starts, ends = silences_of(streams)
     longest = np.sort(np.argsort(-(starts - ends), kind="stable")[:_LONGEST])
     starts, ends = starts[longest], ends[longest]
     sent = [stream.position_at(starts) - stream.start[0] for stream in streams]
@@ -92,7 +101,7 @@ def in_few_steps(streams: Sequence[Stream]) -> tuple[Job, Steps] | None:
 def step_silences(job: Job) -> tuple[Array, Array, Array] | None:
     """The silence of all flows behind which a step starts: it recurs with the sum of the bytes of their steps.
 
-    Of several, the longest, or where few hosts end that, one behind which more start by themselves. Returns the
+    Of several, the longest, or where few hosts end that, or one late host, one behind which more start. Returns the
     number of each step, the time of its first message and of the last one before it, ns; None where there is none.
     """
     found = recurring_silences(job)
@@ -107,6 +116,10 @@ def step_silences(job: Job) -> tuple[Array, Array, Array] | None:
             often = starters <= hosts // 2 or len(other[0]) >= len(longest[0])
             if often and _is_even(job, *other[:2]) and _starters(job, *other[1:]) >= least:
                 return other
+    for other in found[1:] if hosts > 2 else ():
+        # no whole number of steps is asked for: a capture may begin and end within one
+        if waits_for_one(job, longest[1:], other[1:]) and _starters(job, *other[1:]) > hosts / 2:
+            return other
     return longest
 
 
@@ -119,7 +132,7 @@ def recurring_silences(job: Job) -> list[tuple[Array, Array, Array]]:
     size = np.concatenate([stream.size for stream in job])[order]
     before = np.cumsum(size) - size
     silence = first[1:] - last[:-1]
-    behind = np.flatnonzero(silence > _SILENCE) + 1
+    behind = np.flatnonzero(silence > SILENCE) + 1
     places, lengths = before[behind].astype(float), silence[behind - 1].astype(float)
     starts, ends = first[behind].astype(float), last[behind - 1].astype(float)
     return [(number, starts[at], ends[at]) for at, number in _step_places(job, places, lengths, starts)]
@@ -258,16 +271,6 @@ def _without_halves(job: Job, number: Array, start: Array, idle: Array) -> tuple
             whole = {stream: replace(period, size=2 * period.size) for stream, period in job.items()}
             return whole, _steps_at(whole, (number[is_long] - turn) // 2, start[is_long], idle[is_long])
     return job, steps
-
-
-def _silences(streams: Sequence[Stream]) -> tuple[Array, Array]:
-    """When silences of all flows end and begin, ns: those in which none has a message."""
-    first = np.concatenate([stream.first for stream in streams])
-    order = np.argsort(first, kind="stable")
-    last = np.maximum.accumulate(np.concatenate([stream.last for stream in streams])[order])
-    starts, ends = first[order][1:], last[:-1]
-    is_long = starts - ends > _SILENCE
-    return starts[is_long].astype(float), ends[is_long].astype(float)
 
 
 def _steps_at(job: Job, number: Array, start: Array, idle: Array) -> Steps:

@@ -14,6 +14,7 @@ Array = NDArray[Any]
 
 MS = 1_000_000  # ns
 
+SILENCE = 0.3 * MS
 SMALL = 64  # bytes: gloo's headers have 48, and no data of training is as small
 _LEAST_BYTES = 10_000
 _LEAST_SHARE = 0.002  # of the largest flow
@@ -100,6 +101,16 @@ def by_hosts(streams: Iterable[Stream]) -> dict[tuple[str, str], list[Stream]]:
     for stream in streams:
         found.setdefault(stream.hosts, []).append(stream)
     return found
+
+
+def silences_of(streams: Sequence[Stream]) -> tuple[Array, Array]:
+    """When silences of all flows end and begin, ns: those in which none has a message."""
+    first = np.concatenate([stream.first for stream in streams])
+    order = np.argsort(first, kind="stable")
+    last = np.maximum.accumulate(np.concatenate([stream.last for stream in streams])[order])
+    starts, ends = first[order][1:], last[:-1]
+    is_long = starts - ends > SILENCE
+    return starts[is_long].astype(float), ends[is_long].astype(float)
 
 
 def groups(values: Array, gap: float) -> list[Array]:
