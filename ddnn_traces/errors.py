@@ -134,7 +134,8 @@ def needs_extra(extra: str = "publish") -> Iterator[None]:
         yield
     except ImportError as error:
         raise MissingExtra(
-            f"{error.name or error} is not installed, and this needs it: pip install 'ddnn-traces[{extra}]'"
+            f"{error.name or error} is not installed, and this needs all of the extra {extra}: "
+            f"pip install 'ddnn-traces[{extra}]'"
         ) from error
 
 

@@ -1,7 +1,7 @@
 -- question: Which host or link makes each training job slow, and what does it cost?
 -- subject: delays
 -- row: a run, a job and a finding, the costliest first, behind it those that chance may explain; a job that nothing delays has none
--- inputs: hosts, job_periods, communicators, collective_transfers, collective_entries, edge_times, edge_causes, edge_marks, stragglers, worker_hosts
+-- inputs: hosts, job_periods, communicators, collective_transfers, collective_entries, edge_times, edge_causes, edge_marks, stragglers, worker_hosts, late_traffic
 -- optional: stragglers
 -- answer: rank, sentence
 -- column: run_id from job_periods
@@ -27,6 +27,7 @@
 -- by 5%, and how much that is. Where the programs' events (stragglers) say that waiting for another host of the job costs more than half
 -- of the cost, the host is not called slow. Hosts of unlike roles are compared with their own median over the steps, but no more than the
 -- step is longer than the median step: only what changes in the run is seen. Of two hosts none is called slow.
+-- Where a host has other traffic during half of its lateness (late_traffic), as a checkpoint that it writes to a file server, the sentence says so.
 -- An inner stage of a pipeline of four and more is slow, too, where its own times of a step are 1.5 times those of the stage that needs next longest: a
 -- pipeline is as fast as its slowest stage, so the difference is the cost. First and last stages do something else, and are named for no such.
 -- Steps in which it lost most are named where they are one part of the run: at least three, four fifths of those from the first to the last,
@@ -268,7 +269,7 @@ WITH thresholds AS (
                              WHEN window_share >= least_cause THEN 'receiver'
                              WHEN delay_share >= least_cause THEN 'delay'
                              ELSE c.kind END AS kind),
-           gbit_per_s, usual_gbit_per_s, is_shared, retransmitted_bytes, payload_bytes, other_bytes, window_bytes, extra_ms,
+           gbit_per_s, usual_gbit_per_s, is_shared, retransmitted_bytes, payload_bytes, other_bytes, window_bytes, extra_ms, activity,
            marked_share, other_bytes > other_part * payload_bytes AS is_met, coalesce(beyond_ms > least_beyond * cost_ms, false) AS is_bound,
            last_step - first_step + 1 <= least(most_steps * steps, steps - least_steps) AND k >= greatest(least_steps, most_steps * (last_step - first_step + 1)) AS is_part,
            coalesce(a.label, c.host_ip) AS host, coalesce(b.label, c.peer_ip) AS peer,
@@ -278,6 +279,7 @@ WITH thresholds AS (
     FROM chosen AS c
     LEFT JOIN links USING (run_id, job, kind)
     LEFT JOIN causes USING (run_id, job, kind)
+    LEFT JOIN late_traffic AS t ON c.run_id = t.run_id AND c.job = t.job AND c.host_ip = t.host_ip
     LEFT JOIN hosts AS a ON c.run_id = a.run_id AND c.host_ip = a.host_ip
     LEFT JOIN hosts AS b ON c.run_id = b.run_id AND c.peer_ip = b.host_ip
 )
@@ -300,9 +302,10 @@ SELECT run_id, job, row_number() OVER (PARTITION BY run_id, job ORDER BY p_value
                  format(CASE WHEN step_ms < 1000 THEN '{:.4g}' ELSE '{:.0f}' END, step_ms), 100 * share_of_step)
        || CASE WHEN is_part THEN format(', all in steps {} to {}', first_step, last_step) ELSE '' END
        || CASE kind WHEN 'slow_host'
-                    THEN format('; it needs {} longer than the others (computing, not the network){}',
+                    THEN format('; it needs {} longer than the others ({}){}',
                                 CASE WHEN NOT is_bound THEN 'that much'
                                      ELSE format(CASE WHEN beyond_ms < 100 THEN '{:.3g} ms' ELSE '{:.0f} ms' END, beyond_ms) END,
+                                coalesce(activity || ': other traffic of the host, rather than computing', 'computing, not the network'),
                                 CASE WHEN is_bound THEN ', in part while another host is late, too' ELSE '' END)
                     WHEN 'background' THEN format('; other traffic of {:.1f} MB shares a link', other_bytes / 1e6)
                     WHEN 'congestion' THEN CASE WHEN is_met THEN format('; several other hosts send {:.1f} MB to its receiver at the same time', other_bytes / 1e6)

@@ -65,13 +65,16 @@ _OF_ONE_TRAINING = frozenset({"several_patterns", "step_bursts", *_PROBLEMS})
 _CONCLUDING = frozenset({"topology", "steps", "throughput", "volume", "collectives"})
 
 
-def _mixes_jobs(name: str) -> bool:
-    """Whether a named query concludes on a whole run what traffic beside the training job may disturb."""
+def _mixes_jobs(name: str, infers_steps: bool) -> bool:
+    """Whether a named query concludes on a whole run what traffic beside the training job may disturb.
+
+    infers_steps: volumes of steps do, too; of those in a log they are facts, for which no job is looked for."""
     query = catalogue.find(name)
     takes_job = any(param.name == "job" for param in query.choices)
     of_rows = any(column.name == "job" for column in query.columns)
     reads = catalogue.read_by(name) | {name}
-    return takes_job and not of_rows and query.subject in _CONCLUDING and bool(reads & _OF_ONE_TRAINING)
+    of_one = _OF_ONE_TRAINING | {"step_flows"} if infers_steps else _OF_ONE_TRAINING
+    return takes_job and not of_rows and query.subject in _CONCLUDING and bool(reads & of_one)
 
 
 def _is_of_files(error: duckdb.Error) -> bool:
@@ -506,7 +509,7 @@ class Dataset:
         if name in _BETWEEN_HOSTS:
             rows += self.query_arrow("clock_differences", {}).to_pylist()
         problems = [f"run {row['run_id']}: {row['problem']}" for row in rows]
-        if _mixes_jobs(name) and not catalogue.SELECTION.keys() & params:
+        if _mixes_jobs(name, self._infers_steps) and not catalogue.SELECTION.keys() & params:
             problems += self._other_traffic(name, params)
         return problems + missing.lines_of_undeclared(self._connection, name, len(self.run_ids))
 
@@ -519,6 +522,7 @@ class Dataset:
         for run_id, jobs, problem in ((row["run_id"], row["jobs"], row["problem"]) for row in rows if row["problem"]):
             given = [word for item in params.items() for word in ("--param", "=".join(map(str, item)))]
             words = ["ddnn-traces", "query", self.name, name, "--run", run_id, *given, "--param", "job=0"]
+            words += ["--infer-steps"] if self._infers_steps else []
             others = f" (jobs 0 to {jobs - 1})" if jobs > 1 else ""
             one_job = "" if run_id in one_training else f"; of one job alone{others}: {shlex.join(words)}"
             lines.append(f"run {run_id}: {problem}{one_job}")

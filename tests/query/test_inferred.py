@@ -291,6 +291,12 @@ def test_a_download_beside_a_training_is_named_with_the_command_without_it(tmp_p
         assert opened.query("topology", job=0)["topology"].to_list() == ["ring"]
         [other] = opened.remarks("inferred_steps", {"longest_step_s": "5"})
         assert "inferred_steps --run r --param longest_step_s=5 --param job=0" in other
+        assert not any(line.startswith(shown) for line in opened.remarks("run_step_volume", {}))
+    with Dataset(tmp_path / "with download", infer_steps=True) as opened:
+        for name in "run_step_volume", "step_volume":
+            said = [line for line in opened.remarks(name, {}) if line.startswith(shown)]
+            assert len(said) == 1 and said[0].endswith(f" {name} --run r --param job=0 --infer-steps")
+            assert not any(line.startswith(shown) for line in opened.remarks(name, {"job": "0"}))
 
 
 @pytest.mark.long
