@@ -186,14 +186,24 @@ def diagnose(dataset: Dataset) -> Diagnosis:
 def _diagnosed(dataset: Dataset) -> Diagnosis:
     verdicts, jobs = dataset.query("verdicts"), dataset.query("jobs")
     remarks = [*_of_jobs(dataset, verdicts, jobs), *_of_several_jobs(dataset)]
+    unseen, uncaptured = _of_unseen(dataset, jobs)
+    return Diagnosis(verdicts, jobs, (*remarks, *unseen), uncaptured)
+
+
+def why_no_job(dataset: Dataset, jobs: pl.DataFrame) -> list[str]:
+    """Why runs show no job, a line for all with the same reason. jobs: rows of the query."""
+    return list(Diagnosis(pl.DataFrame(), jobs, *_of_unseen(dataset, jobs))._of_no_job())
+
+
+def _of_unseen(dataset: Dataset, jobs: pl.DataFrame) -> tuple[tuple[Remark, ...], Counter[str]]:
+    """What is said of the runs without a job, and Diagnosis.uncaptured."""
     seen = set(jobs["run_id"])
     unseen = [run for run in dataset.run_ids if run not in seen]
     if not unseen:
-        return Diagnosis(verdicts, jobs, tuple(remarks), Counter())
+        return (), Counter()
     hosts = dataset.query("uncaptured_hosts")
     uncaptured = Counter(hosts["run_id"])
-    remarks += _of_no_job(dataset, unseen, of_one_host(hosts, jobs), uncaptured)
-    return Diagnosis(verdicts, jobs, tuple(remarks), uncaptured)
+    return (*_of_no_job(dataset, unseen, of_one_host(hosts, jobs), uncaptured),), uncaptured
 
 
 def _of_jobs(dataset: Dataset, verdicts: pl.DataFrame, jobs: pl.DataFrame) -> Iterator[Remark]:

@@ -115,6 +115,12 @@ class Results:
         """A sentence for each run with a job whose hosts have clocks that differ, as of the command diagnose."""
         return [one.line for one in diagnosis.unlike_clocks(self._dataset, self.rows(Source("jobs")))]
 
+    @cached_property
+    def without_job(self) -> list[str]:
+        """Why runs show no job, as of the command diagnose."""
+        self._stored.store_inputs("inferred_steps")
+        return diagnosis.why_no_job(self._dataset, self.rows(Source("jobs")))
+
     @property
     def step_notes(self) -> list[str]:
         """A sentence for the runs without a log whose steps are inferred, where the dataset was opened so."""

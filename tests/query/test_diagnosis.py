@@ -32,6 +32,7 @@ def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Pa
         run["flows"] = run["flows"].with_columns(payload_bytes=pl.lit("1000"))
     with dataset(tmp_path / "dataset", late, even, silent, alone, half) as opened, Results(opened) as results:
         [section] = trust.chapter.sections(results, only=["losses"])
+        [delays] = steps.chapter.sections(results, only=["delays"])
     done = command("diagnose", "dataset")
     assert (done.returncode, done.stderr) == (0, b"")
     said = done.stdout.decode().splitlines()
@@ -48,6 +49,7 @@ def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Pa
         "or of four with the longest pauses between them.",
     ]
     assert section.headline.endswith(said[3])
+    assert delays.lists == [("Runs without a job", said[3:])]
     rows = json.loads(command("diagnose", "dataset", "--format", "json").stdout)
     assert [(row["run_id"], row["job"], row["rank"], row["kind"]) for row in rows] == [
         ("alone", None, None, "one_host_captured"),

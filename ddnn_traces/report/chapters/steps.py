@@ -80,6 +80,8 @@ def delays(section: Section, jobs: pl.DataFrame) -> None:
         said.append(_nothing(sure.height, trusted.height if sure.height else max(0, trusted.height - len(two))))
     said += [_doubts(doubtful.height), _without_steps(jobs.height - stepped.height), diagnosis.of_two(two), *off[:1]]
     section.headline = " ".join(filter(None, said))
+    if without := section.results.without_job:
+        section.lists.append(("Runs without a job", without))
     if off:
         section.lists.append(("Clocks that differ", off))
     if found.is_empty():
