@@ -16,7 +16,7 @@
 namespace ddnn
 {
 
-/// UDP from the first worker to the last, from the begin of the run to its end; each packet has its number.
+/// UDP from the first worker to the last, from the start of the run to its end; each packet has its number.
 class Stream
 {
   public:
