@@ -78,7 +78,7 @@ def test_version(command: RunCommand) -> None:
         ("query DATASET ring_ordr", "no query named ring_ordr; the nearest are ring_order, "),
         ("query ring_order data", "the dataset comes first: ddnn-traces query data ring_order"),
         ("query DATASET host_clock", "host_clock is a check, no query; ddnn-traces check DATASET has its rows"),
-        ("query DATASET clock_offset", "the nearest are profiler_clocks; "),
+        ("query DATASET clock_offset", "the nearest are clock_offsets, clock_differences, profiler_clocks; "),
         ("query DATASET clock_offset", "columns of tables, for sql: captures.clock_offset_ns, "),
         ("query DATASET --describe xyzzy", "no query named xyzzy; without a name all are listed"),
         ("query DATASET pair_throughput --param window=3", "has no parameter window; did you mean window_ms?"),

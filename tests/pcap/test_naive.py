@@ -23,7 +23,7 @@ def runs(numbers: set[int]) -> int:
 @given(STARTS, st.lists(st.tuples(st.integers(0, 60), st.integers(1, 25)), min_size=1, max_size=20))
 def test_sequence_numbers_are_a_set_of_bytes(start: int, segments: list[tuple[int, int]]) -> None:
     """Every byte below the highest is new once, and then again; those that never came are the gaps."""
-    flow = Flow(0, "a", "b", p.TCP, 1, 2, None, None, None, 0)
+    flow = Flow(0, "a", "b", p.TCP, 1, 2, None, None, None, None, 0)
     sent, lowest, following = set(), segments[0][0], None
     new = again = packets_new = packets_again = 0
     for at, size in segments:
