@@ -8,20 +8,18 @@ import select
 import signal
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from tools import needs_tool
+from ns3_runs import compiled, measured, simulated
 
 import ddnn_traces
 from ddnn_traces.ingestors import pipeline
 from ddnn_traces.query import checks
 from ddnn_traces.traffic import ns3, simulator
-from ddnn_traces.traffic.ns3 import ns3_results, process
-from ddnn_traces.traffic.ns3.ns3_results import Ns3Result
+from ddnn_traces.traffic.ns3 import ns3_results
 from ddnn_traces.traffic.pcaps import write_description
 from ddnn_traces.traffic.simulator import specification
 from ddnn_traces.traffic.table_writer import write_traffic
@@ -33,21 +31,6 @@ SMALL = {"workers": 4, "layers": 20, "model_bytes": 4_000_000, "compute_ms": 90,
 HEAVY = {**SMALL, "model_bytes": 40_000_000, "fusion_bytes": 10_000_000, "compute_ms": 5, "iterations": 2}
 HEAVY_SEGMENT = 8940
 BESIDE = {**SMALL, "seconds": 0.4, "flows_per_s": 100, "queue": "priority", "barrier": False}
-
-
-@cache
-def compiled() -> process.Engine:
-    """g++ compiles once for all these tests; cppyy would in each."""
-    needs_tool("g++")
-    return process.find("g++")
-
-
-def simulated(**values: Any) -> Ns3Result:
-    return ns3.simulate(ns3.job(values), compiled())
-
-
-def measured(**values: Any) -> dict[str, Any]:
-    return ns3_results.summary(simulated(**values))
 
 
 # --- leaf and spine

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from ns3_runs import compiled, measured, simulated
 from tools import needs_tool
 
 import ddnn_traces
@@ -15,7 +14,6 @@ from ddnn_traces.ingestors import pipeline
 from ddnn_traces.traffic import ns3
 from ddnn_traces.traffic.ns3 import ns3_results, process
 from ddnn_traces.traffic.ns3.ns3_job import Flows, Ns3Run
-from ddnn_traces.traffic.ns3.ns3_results import Ns3Result
 from ddnn_traces.traffic.pcaps import write_description
 from ddnn_traces.traffic.table_writer import write_traffic
 
@@ -27,21 +25,6 @@ BUSY = {
     "workers": 4, "layers": 20, "model_bytes": 20_000_000, "fusion_bytes": 10_000_000, "compute_ms": 15,
     "seconds": 0.08, "flows_per_s": 60, "queue_limit": "167p",
 }  # fmt: skip
-
-
-@cache
-def compiled() -> process.Engine:
-    """g++ compiles once for all these tests; cppyy would in each."""
-    needs_tool("g++")
-    return process.find("g++")
-
-
-def simulated(**values: Any) -> Ns3Result:
-    return ns3.simulate(ns3.job(values), compiled())
-
-
-def measured(**values: Any) -> dict[str, Any]:
-    return ns3_results.summary(simulated(**values))
 
 
 # --- fair queues
