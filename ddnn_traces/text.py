@@ -98,6 +98,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def as_sentence(line: str) -> str:
+    """A line without a capital letter and full stop, as notes of commands are, with both."""
+    return f"{line[:1].upper()}{line[1:]}."
+
+
 def digits(value: float, figures: int = 3) -> str:
     """A number with so many significant digits, or all of a longer integer part: 0.00123, 12.3, 1,234.
 

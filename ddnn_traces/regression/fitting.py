@@ -40,7 +40,7 @@ from ddnn_traces.regression.results import (
     generated,
 )
 from ddnn_traces.regression.verdicts import fit_notes, not_estimable, row_notes, single_runs, verdicts
-from ddnn_traces.text import counted
+from ddnn_traces.text import as_sentence, counted
 
 if TYPE_CHECKING:
     from ddnn_traces.query.dataset import Dataset
@@ -158,7 +158,7 @@ def _response_notes(rows: pl.DataFrame, fitted: Regression, response: str) -> li
 
 
 def _inferred_notes(dataset: Dataset) -> list[str]:
-    return [f"{line[0].upper()}{line[1:]}." for line in dataset.step_notes]
+    return [*map(as_sentence, dataset.step_notes)]
 
 
 def _capture_notes(dataset: Dataset, fitted: Regression) -> list[str]:

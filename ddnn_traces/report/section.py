@@ -21,7 +21,7 @@ from ddnn_traces.regression.results import generated
 from ddnn_traces.report.charts import style
 from ddnn_traces.report.charts.panels import NAMED_ROWS, SHOWN_RUNS, choosable, noted, panels, without_ranges
 from ddnn_traces.report.number_text import NOT_KNOWN, digits, text
-from ddnn_traces.text import counted, for_xml
+from ddnn_traces.text import as_sentence, counted, for_xml
 
 if TYPE_CHECKING:
     import altair as alt
@@ -124,7 +124,7 @@ class Results:
     @property
     def step_notes(self) -> list[str]:
         """A sentence for the runs without a log whose steps are inferred, where the dataset was opened so."""
-        return [f"{line[0].upper()}{line[1:]}." for line in self._dataset.step_notes]
+        return [*map(as_sentence, self._dataset.step_notes)]
 
     @property
     def runs_of_inferred_steps(self) -> set[str]:
