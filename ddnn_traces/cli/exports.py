@@ -99,6 +99,11 @@ def _option(*declarations: str, help: str, **settings: Any) -> Callable[[_Comman
     help="the collectives of a job that the traffic shows (query collectives), in place of transfers.",
 )
 @_option("--job", type=int, metavar="N", help="with --collectives, the job, where there are several (query jobs).")
+@_option(
+    "--profiler",
+    metavar="NAME",
+    help="the collectives that this profiler recorded (query profiler_collectives), in place of transfers.",
+)
 @_option("--nodes", type=int, metavar="N", help="hosts of the simulated network. Default: of the smallest fat tree.")
 @click.pass_context
 def export(context: click.Context, /, dataset: str | Path, target: str, out: Path | None, **options: Any) -> None:

@@ -1,9 +1,9 @@
 """A run as Chakra execution traces (github.com/mlcommons/chakra), a file a rank, for ASTRA-sim and others.
 
-Of the collectives of a job (--collectives) each is a COMM_COLL_NODE at each of its ranks, or a send and its receive,
-behind a COMP_NODE of the time before. The COMP_NODEs of a rank follow one another in one order of all collectives, so
-that ranks that have one communication at a time do not wait for each other. GROUPS has the ranks of each pg_name, from
-1, since ASTRA-sim takes 0 for all ranks.
+Of the collectives of a job (--collectives, --profiler) each is a COMM_COLL_NODE at each of its ranks, or a send and its
+receive, behind a COMP_NODE of the time before. The COMP_NODEs of a rank follow one another in one order of all
+collectives, so that ranks that have one communication at a time do not wait for each other. GROUPS has the ranks of
+each pg_name, from 1, since ASTRA-sim takes 0 for all ranks.
 
 Else a transfer is a COMM_SEND_NODE of one rank and a COMM_RECV_NODE of another. Before each send a rank has a
 COMP_NODE; these follow one another, and each depends on the transfers that were received completely before it starts.
@@ -21,16 +21,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
 from google.protobuf.proto import serialize_length_prefixed
 
 from ddnn_traces.chakra_format import COLL, COMM_TYPES, COMP, GROUPS, RECV, SEND, VERSION, attribute, message
-from ddnn_traces.export.collectives import JobReplay, load
-from ddnn_traces.export.simulators import Replay
+from ddnn_traces.export import collectives, recorded
+from ddnn_traces.export.collectives import JobReplay
+from ddnn_traces.export.simulators import Replay, ReplayOptions
 
-__all__ = ["files", "load", "write"]
+if TYPE_CHECKING:
+    from ddnn_traces.query.dataset import Dataset
+
+
+def load(dataset: Dataset, options: ReplayOptions) -> JobReplay:
+    """The collectives of a job, by its traffic or by a profiler."""
+    return recorded.load(dataset, options) if options.profiler else collectives.load(dataset, options)
 
 
 def files(replay: Replay | JobReplay) -> list[str]:
@@ -62,13 +69,11 @@ def _calls(replay: JobReplay, node: int) -> Iterator[Message]:
     for row in replay.at(node):
         comp, ids[row["call"]] = 2 * len(ids), 2 * len(ids) + 1
         ready, start, end = (row[name] // 1000 for name in ("ready_ns", "start_ns", "end_ns"))
-        said = f"{row['kind']} of step {row['step']}, position {row['position']}"
-        cpu = [attribute("is_cpu_op", True), attribute("step", row["step"])]
+        cpu = [attribute("is_cpu_op", True), *_told(row, ["step"])]
         depends = [*(ids[need] for need in row["needs"]), *last_comp]
-        yield _node(comp, f"before {said}", COMP, depends, ready, start - ready, cpu)
+        yield _node(comp, f"before {row['said']}", COMP, depends, ready, start - ready, cpu)
         kind = (SEND if row["members"][0] == node else RECV) if row["kind"] == "send" else COLL
-        said += f", or {row['kind_or']}" if row["kind_or"] else ""
-        yield _node(ids[row["call"]], said, kind, [comp], start, end - start, _call_attributes(row))
+        yield _node(ids[row["call"]], row["said"], kind, [comp], start, end - start, _call_attributes(row))
         last_comp = [comp]
 
 
@@ -85,10 +90,15 @@ def _call_attributes(row: dict[str, Any]) -> list[Message]:
             attribute("comm_size", row["size"]),
             attribute("pg_name", _group(row["communicator"])),
             message("AttributeProto", name="comm_tag", int32_val=row["call"]),
-            attribute("step", row["step"]),
+            *_told(row, ["step"]),
         ]
-    told = ("position", "tensor_bytes", "algorithm", "channel", "kind_or", "confidence")
-    return [*common, *(attribute(name, row[name]) for name in told if row[name] is not None)]
+    names = ["position", "tensor_bytes", "algorithm", "channel", "kind_or", "confidence", "process_group"]
+    return [*common, *_told(row, names)]
+
+
+def _told(row: dict[str, Any], names: list[str]) -> list[Message]:
+    """Attributes of what is known of a call."""
+    return [attribute(name, row[name]) for name in names if row.get(name) is not None]
 
 
 def _group(communicator: int) -> str:

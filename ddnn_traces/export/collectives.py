@@ -1,4 +1,5 @@
 """The collectives of a job of a run, as its traffic shows them, for simulators that have collectives of their own.
+Those that a profiler recorded: recorded.py.
 
 Nodes are the hosts of the job, numbered from 0 in the order of query host_names. A call is a collective of one step at
 one node. Query collectives has their kinds and sizes, collective_dependencies what each waits for.
@@ -27,13 +28,12 @@ class JobReplay:
     """A job's collectives.
 
     nodes: as in simulators.Replay, of the job's hosts. groups: nodes of each communicator. calls, ordered by node, step
-    and position: call (number of the collective in all steps, the same at each node), members (nodes: of a send from
-    and to), size (bytes that a node gives), ready_ns, start_ns and end_ns since the first of all, needs (calls of the
-    same node that it waits for), and the columns of query collectives.
+    and position: call (number of the collective in all steps, the same at each node), kind, said (its name), members
+    (nodes: of a send from and to), size (bytes that a node gives), ready_ns, start_ns and end_ns since the first of
+    all, needs (calls of the same node that it waits for), communicator; columns of query collectives, where there are.
     """
 
     run: str
-    job: int
     nodes: pl.DataFrame
     groups: dict[int, list[int]]
     calls: pl.DataFrame
@@ -59,9 +59,13 @@ def load(dataset: Dataset, options: ReplayOptions) -> JobReplay:
     )
     _check_any(calls, run, job)
     return JobReplay(
-        run, job, nodes,
+        run, nodes,
         groups={row["communicator"]: sorted(row["members"]) for row in kinds.iter_rows(named=True)},
-        calls=_numbered(calls).with_columns(_size()),
+        calls=_numbered(calls).with_columns(
+            what_a_node_gives(pl.col("tensor_bytes")),
+            said=pl.format("{} of step {}, position {}", "kind", "step", "position")
+            + pl.concat_str(pl.lit(", or "), "kind_or").fill_null(""),
+        ),
         left_out=_left_out(dataset, job, every, calls),
         notes=_notes(job, kinds),
     )  # fmt: skip
@@ -147,10 +151,10 @@ def _numbered(calls: pl.DataFrame) -> pl.DataFrame:
     ).sort("node", "call")
 
 
-def _size() -> pl.Expr:
-    """What a node gives: of an all-gather its part. tensor_bytes is what nccl-tests prints, there the whole."""
+def what_a_node_gives(tensor_bytes: pl.Expr) -> pl.Expr:
+    """Column size, of columns kind and members: of an all-gather its part of what nccl-tests prints, the whole."""
     parts = pl.when(kind="all_gather").then(pl.col("members").list.len()).otherwise(1)
-    return (pl.col("tensor_bytes") / parts).round().cast(pl.Int64).clip(1).alias("size")
+    return (tensor_bytes / parts).round().cast(pl.Int64).clip(1).alias("size")
 
 
 def _bytes_left_out(dataset: Dataset, job: int, inside: int) -> list[str]:

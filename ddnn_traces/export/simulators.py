@@ -36,8 +36,9 @@ class ReplayOptions:
     ms. traffic: all, or steps (only traffic in training steps). from_step, steps: the first step and the number of
     steps; None: all. calc: computation between two transfers of a host: all of the time that passed, or events (only
     the host's compute phases, where it has any). nodes: hosts of the simulated network (htsim); None: of the smallest
-    that fits. collectives: those of a job in place of transfers; job: its number; None: of the only one. transfers:
-    bursts of base windows, or messages, the table of that name, which has payload only.
+    that fits. collectives: those of a job in place of transfers; job: its number; None: of the only one. profiler: the
+    collectives that it recorded, in place of transfers. transfers: bursts of base windows, or messages, the table of
+    that name, which has payload only.
     """
 
     size: str = "payload"
@@ -49,6 +50,7 @@ class ReplayOptions:
     nodes: int | None = None
     collectives: bool = False
     job: int | None = None
+    profiler: str | None = None
     transfers: str = "bursts"
 
     def parameters(self) -> dict[str, Any]:

@@ -76,8 +76,9 @@ class Simulator(Target):
         given = {**options}
         run = given.pop("run")
         with Dataset(where, [run] if run else None) as dataset:
-            if given.get("collectives") or given.get("transfers", "") is None:
-                given["transfers"] = "bursts" if given["collectives"] else usual_transfers(dataset, given["size"])
+            of_calls = given.get("collectives") or given.get("profiler")
+            if of_calls or given.get("transfers", "") is None:
+                given["transfers"] = "bursts" if of_calls else usual_transfers(dataset, given["size"])
             return out, self.write_run(dataset, out, ReplayOptions(**given))
 
     def write_run(self, dataset: Dataset, out: Path, options: ReplayOptions | None = None) -> list[str]:
@@ -90,7 +91,7 @@ class Simulator(Target):
         from ddnn_traces.export import simulators
 
         module, options = self.imported(), options or simulators.ReplayOptions()
-        replay = (module if options.collectives else simulators).load(dataset, options)
+        replay = (module if options.collectives or options.profiler else simulators).load(dataset, options)
         try:
             if self.files and out.suffix != self.single:
                 _make(out, replay.nodes.columns)
@@ -192,11 +193,11 @@ _ALL: tuple[Target, ...] = (
     Simulator(
         "chakra",
         "chakra",
-        about="the transfers, or the collectives of a job (--collectives), and their dependencies as execution traces, "
-        "for ASTRA-sim",
+        about="the transfers, or the collectives of a job (--collectives) or of a profiler (--profiler), and their "
+        "dependencies as execution traces, for ASTRA-sim",
         out="a folder",
         example="a folder: --out folder",
-        options=(*Simulator.options, "transfers", "calc", "collectives", "job"),
+        options=(*Simulator.options, "transfers", "calc", "collectives", "job", "profiler"),
         files=r"trace\.\d+\.et|comm_groups\.json",
     ),
 )

@@ -22,6 +22,10 @@ TABLES = ("cells", "background_flows", "transfers", "layers", "buffers")
 THESIS = "thesis"
 #: The one query of queries/ that those of a sweep read.
 STUDENT_T = "student_t"
+#: A row a cell and key that it was made by: cell, setting, value, position of the key. Of the columns of cells.
+SETTINGS = "cell_settings"
+#: The first of the columns of cells that follow the keys.
+_BEHIND_KEYS = "expected_utilization"
 #: Queries that compare cells of both priorities.
 PAIRED = {"paired_flows", "seed_results"}
 
@@ -61,6 +65,8 @@ def run(sweep: Path, name: str, **params: Any) -> pl.DataFrame:
             connection.execute(f"CREATE VIEW {THESIS} AS FROM read_csv({_quoted(folder() / 'gao.csv')}, header = true)")
         if STUDENT_T in read:
             connection.execute(f"CREATE VIEW {STUDENT_T} AS {catalogue.find(STUDENT_T).sql}")
+        if SETTINGS in read:
+            _make_settings(connection)
         if read & PAIRED:
             _refuse_other_axes(connection, sweep)
         for query in (query for query in found.values() if query.name in read - {name}):
@@ -80,6 +86,18 @@ def run(sweep: Path, name: str, **params: Any) -> pl.DataFrame:
 def _reads(found: dict[str, catalogue.Query], name: str) -> set[str]:
     """The query, and what it and those that it reads read."""
     return {name, *found[name].inputs}.union(*(_reads(found, each) for each in found[name].inputs if each in found))
+
+
+def _make_settings(connection: DuckDBPyConnection) -> None:
+    """Make the view of the cells' keys, which are the columns between the cell's number and its first result."""
+    columns = connection.table("cells").columns
+    keys = columns[1 : columns.index(_BEHIND_KEYS)]
+    names = f"[{', '.join(map(sql_literal, keys))}]"
+    connection.execute(f"""
+        CREATE VIEW {SETTINGS} AS
+        SELECT cell, setting, value, list_position({names}, setting) AS position
+        FROM (SELECT cell, COLUMNS(lambda name: list_contains({names}, name))::VARCHAR FROM cells)
+        UNPIVOT INCLUDE NULLS (value FOR setting IN (COLUMNS(* EXCLUDE (cell))))""")
 
 
 def _refuse_other_axes(connection: DuckDBPyConnection, sweep: Path) -> None:

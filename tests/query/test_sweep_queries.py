@@ -180,6 +180,41 @@ def test_regions_of_the_operating_boundary(folder: Path, tmp_path: Path) -> None
     assert [change for _, change, _ in found] == [pytest.approx(0.5), None, pytest.approx(15), pytest.approx(30.1)]
 
 
+def test_changes_of_settings_are_those_of_each_seed(folder: Path, tmp_path: Path) -> None:
+    """The changes of the priority are those of sharing_results; of the rate, by hand."""
+    five: list[float | None] = [5, 5, 10, 15, 15]
+    sweep = of_seeds(tmp_path, {(4, 23): [0, 0, 0, 0, None], (4, 92): five}, folder)
+    frame = sweep_queries.run(sweep, "setting_changes").filter(measure="iteration_ms")
+    columns = ("setting", "reference", "value", "others", "seeds", "change_pct", "change_low_pct")
+    half = 2.7764451052 * 5 / 5**0.5
+    assert frame.select(columns).rows() == [
+        ("flows_per_s", "23", "92", "training_priority same", 5, 0, 0),
+        # the fifth seed had no whole iteration at 23 flows/s
+        ("flows_per_s", "23", "92", "training_priority lower", 4, pytest.approx(8.75), None),
+        ("training_priority", "same", "lower", "flows_per_s 23", 4, 0, None),
+        ("training_priority", "same", "lower", "flows_per_s 92", 5, pytest.approx(10), pytest.approx(10 - half)),
+    ]
+    shared = sweep_queries.run(sweep, "sharing_results").filter(measure="iteration_ms")
+    of_priority = frame.filter(setting="training_priority")
+    names = ["at_reference", "at_value", "change_pct", "change_low_pct", "change_high_pct"]
+    assert of_priority.select(names).rows() == shared.select("same", "lower", *names[2:]).rows()
+
+
+def test_a_sweep_of_one_value_has_no_changes(folder: Path, tmp_path: Path) -> None:
+    sweep = of_seeds(tmp_path, {(4, 23): [1, 2]}, folder)
+    cells = pl.read_parquet(sweep / "cells.parquet").filter(training_priority="same")
+    cells.write_parquet(sweep / "cells.parquet")
+    assert sweep_queries.run(sweep, "setting_changes").is_empty()
+
+
+def test_a_sweep_without_seeds_has_changes_without_intervals(folder: Path, tmp_path: Path) -> None:
+    sweep = of_seeds(tmp_path, {(4, 23): [8]}, folder)
+    pl.read_parquet(sweep / "cells.parquet").drop("seed").write_parquet(sweep / "cells.parquet")
+    [row] = sweep_queries.run(sweep, "setting_changes").filter(measure="iteration_ms").rows(named=True)
+    assert (row["setting"], row["value"], row["seeds"], row["change_pct"]) == ("training_priority", "lower", 1, 8)
+    assert row["change_low_pct"] is None
+
+
 @pytest.mark.parametrize(("change", "here"), [(12.0, "below"), (13.0, "above")])
 def test_statements_of_the_thesis_beside_ours(change: float, here: str, folder: Path, tmp_path: Path) -> None:
     """12.5% is stated of ratio 4 and 92 flows/s; five seeds within 0.1 of their mean."""
@@ -240,7 +275,13 @@ def test_a_query_has_the_columns_of_its_head(name: str, folder: Path) -> None:
 
 
 def test_inputs_of_a_head_are_what_its_sql_reads() -> None:
-    tables = {*sweep_queries.TABLES, sweep_queries.THESIS, sweep_queries.STUDENT_T, *sweep_queries.queries()}
+    tables = {
+        *sweep_queries.TABLES,
+        sweep_queries.THESIS,
+        sweep_queries.STUDENT_T,
+        sweep_queries.SETTINGS,
+        *sweep_queries.queries(),
+    }
     for name, query in sweep_queries.queries().items():
         read = set(re.findall(r"\b(?:FROM|JOIN) (\w+)", query.sql[query.head_length :])) & tables
         assert read == set(query.inputs), name

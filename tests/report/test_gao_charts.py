@@ -88,15 +88,24 @@ def test_a_sweep_over_the_thesis_s_axes_has_its_figures(folder: Path, written: l
 
 
 @pytest.mark.parametrize("axes", [["workers", *AXES], ["seed"]])
-def test_any_other_sweep_has_a_row_a_cell(axes: list[str], folder: Path, tmp_path: Path) -> None:
+def test_any_other_sweep_has_a_row_for_its_values(axes: list[str], folder: Path, tmp_path: Path) -> None:
     cells = pl.read_parquet(folder / "cells.parquet").with_columns(workers=8)
     cells.write_parquet(tmp_path / "cells.parquet")
     [path] = gao.write(tmp_path, axes)
     found = texts(path)
     assert path.name == "by_axis.svg" and "iteration time (ms)" in found and "large flows, mean (ms)" not in found
-    assert f"by {', '.join(axes)}" in found
-    labels = cells.select(pl.concat_str(*axes, separator=", ").str.replace_all(".0,", ",", literal=True)).to_series()
+    named = [axis for axis in axes if axis != "seed"] or axes  # seeds are dots of a row
+    assert f"by {', '.join(named)}" in found
+    labels = cells.select(pl.concat_str(*named, separator=", ").str.replace_all(".0,", ",", literal=True)).to_series()
     assert set(labels) <= set(found), "each row has its values, whole"
+
+
+def test_seeds_are_dots_of_a_row_and_have_a_line_at_their_mean() -> None:
+    cells = pl.DataFrame({"workers": [4, 4, 8, 8], "seed": [0, 1, 0, 1], "iteration_ms": [5.0, 7.0, 9.0, 11.0]})
+    [panel] = gao.by_axis(cells, ["workers", "seed"], ["iteration_ms"]).to_dict()["hconcat"]
+    dots, line = panel["layer"]
+    assert dots["encoding"]["y"]["scale"]["domain"] == ["4", "8"]
+    assert line["encoding"]["x"]["aggregate"] == "mean" and dots["encoding"]["x"].get("aggregate") is None
 
 
 def test_a_sweep_with_a_stream_shows_its_delay_and_jitter(tmp_path: Path) -> None:

@@ -340,18 +340,26 @@ def _by_axis(out: Path, axes: list[str]) -> _Charts:
 
 
 def by_axis(cells: pl.DataFrame, axes: list[str], measures: list[str]) -> alt.TopLevelMixin:
-    """Measures of each cell of any sweep; a row a cell, named by its values on the axes, whose names are the title."""
+    """Measures of each cell of any sweep; a row for its values on the axes, whose names are the title.
+
+    Seeds are dots of a row, with a line at their mean.
+    """
+    axes = [name for name in axes if name != "seed"] or axes
     words = [pl.col(name).cast(pl.String).str.strip_suffix(".0") for name in axes]
     rows = cells.select(pl.concat_str(words, separator=", ").map_elements(for_xml, pl.String).alias("label"), *measures)
+    labels = rows["label"].unique(maintain_order=True).to_list()
     drawn = []
     for i, name in enumerate(measures):
         axis = style.NAMES_AND_GRID if i == 0 else None
-        scale = alt.Scale(domain=rows["label"].to_list())  # the same rows in each panel, measured or not
+        scale = alt.Scale(domain=labels)  # the same rows in each panel, measured or not
         y = alt.Y("label:N", title=None, sort=None, axis=axis, scale=scale)
         x = alt.X(f"{name}:Q", title=_MEASURES[name], scale=alt.Scale(zero=True))
         tips = style.tips(("label:N", "cell"), (f"{name}:Q", _MEASURES[name], ",.4~g"))
-        points = style.data_chart(rows).mark_point(size=30, filled=True, color=BLUE).encode(x=x, y=y, tooltip=tips)
-        drawn.append(points.properties(width=170, height=style.row_step(len(rows), 15)))
+        chart = style.data_chart(rows)
+        points = chart.mark_point(size=30, filled=True, color=BLUE).encode(x=x, y=y, tooltip=tips)
+        if len(labels) < len(rows):
+            points += chart.mark_tick(color=BLUE, thickness=2).encode(x=x.aggregate("mean"), y=y)
+        drawn.append(points.properties(width=170, height=style.row_step(len(labels), 15)))
     return alt.hconcat(*drawn, spacing=16, title=f"by {', '.join(axes)}")
 
 
