@@ -1,7 +1,7 @@
 -- question: How long after a host begins to send to another one does the first packet come back from there?
 -- subject: delays
 -- row: a run, a job, a step, and a sender and receiver of its data
--- inputs: flows, flow_windows, messages, job_flows, collective_transfers, collective_entries
+-- inputs: flows, flow_windows, messages, job_flows, collective_transfers, collective_entries, clock_offsets
 -- answer: step, src_ip, dst_ip, answer_ms
 -- column: run_id from collective_transfers
 -- column: job from collective_transfers
@@ -13,8 +13,9 @@
 -- column: extra_ms ms; answer_ms beyond usual_answer_ms, 0 where it is less than a window: the way takes that much longer, or the receiver's kernel
 -- A sender that was silent for longer has nothing else on its way that could be answered. A kernel may delay its acknowledgement
 -- where the program does not read (Linux: by 40 ms): an answer does not count where the receiver computes for longer than its
--- sender, by half of the time to the answer or more (collective_entries). Both ends have a capture, whose clocks must agree: a clock
--- that is off makes answers longer one way and shorter the other, and is taken off extra_ms.
+-- sender, by half of the time to the answer or more (collective_entries). Both ends have a capture. Where clock_offsets tells that
+-- a clock is off, the difference is taken off the answer; less than that makes answers longer one way and shorter the other,
+-- which is taken off extra_ms.
 -- The first step is left out of what is usual.
 WITH thresholds AS (
     SELECT 0.5 AS least_behind  -- of the time to the answer
@@ -28,13 +29,23 @@ WITH thresholds AS (
            first_ns - lag(first_ns + duration_ns) OVER (PARTITION BY run_id, flow_id ORDER BY first_ns) AS pause_ns
     FROM messages
     SEMI JOIN job_flows USING (run_id, flow_id)
-), begun AS (
-    SELECT t.run_id, job, step, src_ip, dst_ip, t.flow_id, m.first_ns, pause_ns
+), clocks AS (  -- files of one host share its clock
+    SELECT run_id, vantage_ip AS host_ip, any_value(clock_reference_ip) AS reference_ip, any_value(clock_offset_ns) AS offset_ns, bool_or(is_off) AS is_off
+    FROM clock_offsets
+    GROUP BY run_id, vantage_ip
+), ahead AS (
+    SELECT s.run_id, s.host_ip AS src_ip, r.host_ip AS dst_ip, r.offset_ns - s.offset_ns AS ahead_ns
+    FROM clocks AS s
+    JOIN clocks AS r ON r.run_id = s.run_id AND r.reference_ip = s.reference_ip
+    WHERE s.is_off OR r.is_off
+), begun AS (  -- on the receiver's clock
+    SELECT t.run_id, job, step, t.src_ip, t.dst_ip, t.flow_id, m.first_ns + coalesce(ahead_ns, 0) AS first_ns, pause_ns
     FROM sent AS m
     ASOF JOIN collective_transfers AS t
       ON m.run_id = t.run_id AND m.flow_id = t.flow_id AND m.first_ns >= t.first_ns
+    LEFT JOIN ahead AS a ON a.run_id = t.run_id AND a.src_ip = t.src_ip AND a.dst_ip = t.dst_ip
     WHERE m.first_ns <= t.last_ns
-    QUALIFY row_number() OVER (PARTITION BY t.run_id, job, step, src_ip, dst_ip ORDER BY pause_ns DESC NULLS LAST, m.first_ns) = 1
+    QUALIFY row_number() OVER (PARTITION BY t.run_id, job, step, t.src_ip, t.dst_ip ORDER BY pause_ns DESC NULLS LAST, m.first_ns) = 1
 ), own AS (
     SELECT run_id, job, step, host_ip, max(own_ms) AS own_ms
     FROM collective_entries
