@@ -31,7 +31,7 @@ WITH thresholds AS (
            CASE WHEN l.steps IS NOT NULL THEN NULL
                 WHEN NOT structured THEN evidence
                 WHEN is_synchronous IS NULL THEN evidence
-                WHEN confidence < least_confidence THEN format('confidence {:.2f} is below {:.1f}; {}', confidence, least_confidence, evidence)
+                WHEN confidence < least_confidence THEN format('confidence {} is below {:.1f}; {}', floor(1000 * confidence) / 1000, least_confidence, evidence)
                 WHEN jobs > 1 THEN format('{} jobs are in the traffic (query jobs)', jobs)
                 WHEN NOT has_same_steps THEN format('pauses show {} steps, repeated bytes {} (query jobs)', i.steps, job_steps)
            END AS problem,

@@ -394,9 +394,11 @@ class _Ingest:
             for name, size in found.large_frames.items()
         ]
         about += [
-            f"{run_id}/{name}: {share:.0%} of the payload of {counted(flows, 'TCP flow')} is there again, as where all "
-            "interfaces of a host with a bridge are captured (-i any): volumes are too large, and these copies count "
-            "as retransmitted. Capture one interface, or all with their numbers ('tcpdump -i any -y LINUX_SLL2')"
+            f"{run_id}/{name}: {share:.0%} of the payload of {counted(flows, 'TCP flow')} is there again, as where the "
+            "captures of several hosts are merged into one, or all interfaces of a host with a bridge are captured (-i "
+            "any): volumes are too large, and these copies count as retransmitted. Ingest the captures as they were, "
+            "or remove the copies with 'editcap -w 0.05'; capture one interface, or all with their numbers ('tcpdump "
+            "-i any -y LINUX_SLL2')"
             for name, (flows, share) in found.copied_captures.items()
         ]
         for warning in about:

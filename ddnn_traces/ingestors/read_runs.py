@@ -247,11 +247,6 @@ def _report(result: ReadResult, name: str, messages: Messages) -> None:
         )
     if _is_unread(facts):
         messages.warn(_why_no_flow(facts))
-    if _is_doubled(facts):
-        messages.warn(
-            f"{facts.path}: nearly every segment is in it twice, as at a mirror port of both directions, and counts "
-            "twice; remove the copies with 'editcap -d'"
-        )
     seconds = max(result.seconds, 1e-6)
     messages.summarize(
         f"{name}: {counted(facts.records, 'packet')}, {counted(facts.flows.num_rows, 'flow')}, "
@@ -275,14 +270,6 @@ def _why_no_flow(facts: CaptureFacts) -> str:
         else "look at it with tshark"
     )
     return f"{facts.path}: no flow in {counted(facts.records, 'record')} ({reasons}) of {links}; {other}"
-
-
-def _is_doubled(facts: CaptureFacts) -> bool:
-    """Whether about half of the TCP payload was sent twice, more than any network loses."""
-    names = ("protocol", "payload_bytes", "retransmitted_bytes")
-    protocol, sent, sent_again = (facts.flows[name].to_numpy() for name in names)
-    payload, again = np.nansum(sent[protocol == 6]), np.nansum(sent_again)
-    return bool(payload > 1_000_000 and 0.45 * payload <= again <= 0.55 * payload)
 
 
 def profiler_warnings(described: Description, spans: Sequence[tuple[int | None, int | None]]) -> Iterator[str]:

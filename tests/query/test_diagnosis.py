@@ -200,9 +200,10 @@ def test_the_headline_leaves_out_jobs_whose_steps_are_doubtful(tmp_path: Path) -
     with dataset(tmp_path / "dataset", late, even) as opened, Results(opened) as results:
         assert opened.query("verdicts")["run_id"].to_list() == ["late"]
         [section] = steps.chapter.sections(results, only=["delays"])
-    assert section.headline == (
+    assert section.headline.startswith(
         "Nothing stands out in 1 job: no host and no link alone costs 5% of a step. A cause that all hosts share is "
-        "not seen. What 1 job loses is left out: its steps are doubtful (query jobs)."
+        "not seen. What 1 job loses is doubtful, as its steps are (query jobs); the costliest, in late: "
+        "worker-2 is late in"
     )
 
 
@@ -316,6 +317,7 @@ def test_clocks_that_differ_are_said_where_times_of_hosts_are_compared(command: 
             clock_offset_uncertainty_ns=pl.lit("2000"),
             clock_reference_ip=pl.lit("10.0.0.1"),
         )
+        of_run["flow_windows"] = of_run["flow_windows"].head(0)  # answers, whose times would have to differ, too
     with dataset(tmp_path / "dataset", run, quiet, near) as opened:
         with Results(opened) as results:
             [section] = steps.chapter.sections(results, only=["delays"])

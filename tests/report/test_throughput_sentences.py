@@ -41,6 +41,26 @@ def test_the_mean_without_a_log_is_of_inferred_steps_or_says_that_it_has_idle_ti
     assert [source.query for source in figure.sources] == ["total_throughput", "inferred_throughput"]
 
 
+@pytest.mark.long
+def test_the_highest_rate_is_of_no_run_with_copies_of_packets(tmp_path: Path) -> None:
+    """twice has each packet of once two times."""
+    flow = {"flow_id": 0, "src_ip": "10.0.0.1", "dst_ip": "10.0.0.2", "protocol": 6, "first_seen_ns": 0}
+    flows = pl.DataFrame(
+        {"run_id": run, **flow, "last_seen_ns": 10**9, "packets": 20 * n, "payload_bytes": 20_000 * n,
+         "wire_bytes": 21_000 * n, "retransmitted_bytes": 20_000 * (n - 1)}
+        for run, n in (("once", 1), ("twice", 2))
+    )  # fmt: skip
+    windows = pl.DataFrame(
+        {"run_id": run, "flow_id": 0, "window_start_ns": start * 10**6, "window_ns": 10**6, "packets": n,
+         "payload_bytes": 1000 * n, "wire_bytes": 1050 * n, "retransmitted_bytes": 1000 * (n - 1)}
+        for run, n in (("once", 1), ("twice", 2)) for start in range(0, 1000, 50)
+    )  # fmt: skip
+    tables = {"runs": pl.DataFrame({"run_id": ["once", "twice"]}), "flows": flows, "flow_windows": windows}
+    with write_dataset(tmp_path / "dataset", tables) as dataset, Results(dataset) as results:
+        [section] = summary.chapter.sections(results, only=["throughput"])
+    assert ", in once (but for 1 run with copies of packets)" in section.headline
+
+
 def test_a_run_of_minutes_has_the_papers_interval_beside_ours(tmp_path: Path) -> None:
     """The paper's windows begin at 200 s. The run has four steps of 70 s."""
     [run] = specification.jobs({"workers": 2, "model_bytes": 1_000_000, "compute_ms": 70_000, "iterations": 4})

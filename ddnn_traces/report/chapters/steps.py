@@ -78,7 +78,7 @@ def delays(section: Section, jobs: pl.DataFrame) -> None:
         said.append(_unsure("", sure.height))
     else:
         said.append(_nothing(sure.height, trusted.height if sure.height else max(0, trusted.height - len(two))))
-    said += [_doubts(doubtful.height), _without_steps(jobs.height - stepped.height), diagnosis.of_two(two), *off[:1]]
+    said += [_doubts(doubtful, found), _without_steps(jobs.height - stepped.height), diagnosis.of_two(two), *off[:1]]
     section.headline = " ".join(filter(None, said))
     if without := section.results.without_job:
         section.lists.append(("Runs without a job", without))
@@ -131,12 +131,17 @@ def _unsure(where: str, findings: int) -> str:
     return f"Not established{where}, as chance may explain it: {counted(findings, 'finding')}." if findings else ""
 
 
-def _doubts(jobs: int) -> str:
-    """What is said of jobs whose steps are not those of the log or of pauses."""
-    if not jobs:
+def _doubts(doubtful: pl.DataFrame, found: pl.DataFrame) -> str:
+    """What is said of jobs whose steps are not those of the log or of pauses. found: findings, the costliest first."""
+    if doubtful.is_empty():
         return ""
-    what, why = ("loses", "its steps are") if jobs == 1 else ("lose", "their steps are")
-    return f"What {counted(jobs, 'job')} {what} is left out: {why} doubtful (query jobs)."
+    worst = found.filter("is_established").join(doubtful, on=["run_id", "job"], how="semi", maintain_order="left")
+    what, why = ("loses", "its steps are") if doubtful.height == 1 else ("lose", "their steps are")
+    said = f"What {counted(doubtful.height, 'job')} {what} is doubtful, as {why} (query jobs)"
+    if worst.is_empty():
+        return f"{said}; the first is in {doubtful['run_id'][0]}."
+    first = worst.row(0, named=True)
+    return f"{said}; the costliest, in {first['run_id']}: {first['sentence']}"
 
 
 def _without_steps(jobs: int) -> str:

@@ -82,16 +82,18 @@ def throughput(section: Section, _: pl.DataFrame) -> None:
     pairs = PAIRS if windows > LEAST_WINDOWS else FEW_PAIRS
     source = Source("run_throughput", {"windows": windows, "pairs": pairs})
     frame = section.rows(source, NO_FLOWS)
-    runs = frame.group_by("run_id", "since_start_s", "window_s").agg(pl.col("gbit_per_s").sum())
+    once, but = _without_copies(section, frame)
+    runs = once.group_by("run_id", "since_start_s", "window_s").agg(pl.col("gbit_per_s").sum())
     runs = runs.group_by("run_id").agg(pl.col("gbit_per_s").max(), pl.col("window_s").first())
     peak = runs.sort("gbit_per_s", "run_id", descending=[True, False]).row(0, named=True)
-    where = "" if runs.height == 1 else f", in {peak['run_id']}"
+    several = frame["run_id"].n_unique() > 1
+    where = f", in {peak['run_id']}{but}" if several else ""
     means = section.rows(Source("total_throughput")).drop_nulls("gbit_per_s")
     trained, killed = without_kills(section, means)
     timed = by_inferred_steps(section, trained)
     mean = f"{by_stretch(timed, _typical_rate)} on average, and " if trained.height else ""
     section.headline = (
-        f"All hosts of {'the' if runs.height == 1 else 'a'} run together transmit {mean}at most "
+        f"All hosts of {'a' if several else 'the'} run together transmit {mean}at most "
         f"{rate(peak['gbit_per_s'])} over {peak['window_s'] * 1e3:g} ms{where}{_sent_again(frame)}.{killed}"
     )
     caption = (
@@ -104,6 +106,15 @@ def throughput(section: Section, _: pl.DataFrame) -> None:
     )
     lead = _representative(section, means if trained.is_empty() else trained)
     section.figure(wire.run_throughput, frame, caption, source, lead=lead)
+
+
+def _without_copies(section: Section, frame: pl.DataFrame) -> tuple[pl.DataFrame, str]:
+    """The rows of runs whose packets are captured once, and what is said of the others; all where there are no such."""
+    faults = section.results.faults.get("captured_copies")
+    once = frame if faults is None else frame.join(faults, on="run_id", how="anti")
+    if faults is None or once.is_empty():
+        return frame, ""
+    return once, f" (but for {counted(faults['run_id'].n_unique(), 'run')} with copies of packets)"
 
 
 def _typical_rate(means: pl.DataFrame) -> str:

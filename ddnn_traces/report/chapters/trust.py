@@ -122,8 +122,11 @@ def _checked(section: Section) -> str:
         numbers("rows", "rows", count),
     ]  # fmt: skip
     section.table(rows, columns, "What data checks find; `ddnn-traces check DATASET` has the rows.", noun="check")
-    named = ", ".join(f"{words(name)} in {counted(runs, 'run')}" for name, runs in rows["check", "runs"].iter_rows())
-    return f"data checks find {named}{left}"
+    named = ", ".join(
+        f"{words(name)} in {first if runs == 1 else counted(runs, 'run')}"
+        for name, runs, first in rows["check", "runs", "first"].iter_rows()
+    )
+    return f"these data checks find problems: {named}{left}"
 
 
 def _in_flows(section: Section) -> str:
