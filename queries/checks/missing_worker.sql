@@ -7,7 +7,7 @@
 -- column: problem; what is missing
 -- Where every capture is of a known host, a host was captured when it has a capture of its own; else (a mirror port, a
 -- simulation) when it sends something. A train_history.log alone is the first worker's; where no host is known to be a
--- worker it is no host's, which is no fault.
+-- worker it is no host's, which is no fault. Inferred steps (worker traffic) are no log.
 WITH vantages AS (
     SELECT run_id, bool_and(vantage_ip IS NOT NULL) AS are_known
     FROM captures
@@ -45,6 +45,7 @@ WITH vantages AS (
     WHERE (run_id, worker) NOT IN (SELECT (run_id, label) FROM hosts WHERE label IS NOT NULL)
       AND run_id IN (SELECT run_id FROM hosts WHERE label IS NOT NULL)
       AND run_id NOT IN (SELECT run_id FROM alone)
+      AND worker <> 'traffic'
 )
 SELECT run_id, worker, host_ip, problem
 FROM problems

@@ -14,7 +14,7 @@ from tools import Once, RunCommand
 
 import ddnn_traces
 from ddnn_traces.errors import QueryError
-from ddnn_traces.query import catalogue
+from ddnn_traces.query import catalogue, checks
 from ddnn_traces.query.dataset import Dataset
 
 OF_LOGS = ("steps", "step_flows", "events")
@@ -63,6 +63,14 @@ def test_volume_and_time_of_inferred_steps_are_those_of_the_logs(sample_dataset:
         both = found.join(sample_dataset.query(query).select(columns), on="run_id", suffix="_logged")
         assert found.height >= 12
         assert (both[column] / both[f"{column}_logged"] - 1).abs().max() < tolerance, query
+
+
+def test_inferred_steps_are_no_log_of_a_missing_worker(without_logs: Path) -> None:
+    sql = catalogue.read(checks.folder() / "missing_worker.sql").sql
+    with ddnn_traces.open(without_logs, RING, infer_steps=True) as ring:
+        assert ring.sql("SELECT DISTINCT worker FROM steps")["worker"].to_list() == ["traffic"]
+        assert ring.sql("SELECT count(label) AS labels FROM hosts")["labels"].item() > 0
+        assert ring.sql(sql).is_empty()
 
 
 def test_bytes_of_all_positions_are_those_of_the_windows(without_logs: Path) -> None:
