@@ -1,7 +1,7 @@
 -- question: Which host or link makes each training job slow, and what does it cost?
 -- subject: delays
 -- row: a run, a job and a finding, the costliest first, behind it those that chance may explain; a job that nothing delays has none
--- inputs: hosts, job_periods, communicators, collective_transfers, collective_entries, edge_times, edge_causes, edge_marks, stragglers, worker_hosts, late_traffic
+-- inputs: hosts, job_periods, communicators, collective_transfers, collective_entries, edge_times, edge_causes, edge_marks, stragglers, worker_hosts, late_traffic, clock_differences
 -- optional: stragglers
 -- answer: rank, sentence
 -- column: run_id from job_periods
@@ -12,10 +12,10 @@
 -- column: peer_ip; address of the link's receiver; null for a host, and where several links of the host are concerned: all from it, all to it, or both, as the sentence says
 -- column: cost_ms ms; mean over the steps behind the first
 -- column: share_of_step ratio; cost_ms over the mean step
--- column: confidence; explained_share times 1 - p_value: no calibrated probability
+-- column: confidence; explained_share times 1 - p_value, of a host or a delay times the part of the cost that is beyond twice what clocks differ by (clock_differences): no calibrated probability
 -- column: explained_share share; part of the time that is lost in this way in the job: by the host, or on the link
 -- column: p_value; probability that some host (link) is the worst as often by chance
--- column: is_established; p_value is 0.05 or less
+-- column: is_established; p_value is 0.05 or less, and clocks differ by less than half of the cost
 -- column: steps_worst steps; in which it lost most: k
 -- column: steps_lost steps; behind the first, in which a host (link) lost 5% of the mean step: n
 -- column: sentence; the finding in words
@@ -282,9 +282,14 @@ WITH thresholds AS (
     LEFT JOIN late_traffic AS t ON c.run_id = t.run_id AND c.job = t.job AND c.host_ip = t.host_ip
     LEFT JOIN hosts AS a ON c.run_id = a.run_id AND c.host_ip = a.host_ip
     LEFT JOIN hosts AS b ON c.run_id = b.run_id AND c.peer_ip = b.host_ip
+), clocked AS (  -- of these kinds two times are compared, each between two hosts
+    SELECT named.*, CASE WHEN kind IN ('slow_host', 'delay') THEN coalesce(2 * difference_ms, 0) ELSE 0 END AS apart_ms,
+           p_value <= likely_p AND apart_ms < cost_ms AS is_established
+    FROM named
+    LEFT JOIN (SELECT run_id, max(difference_ms) AS difference_ms FROM clock_differences GROUP BY run_id) USING (run_id)
 )
-SELECT run_id, job, row_number() OVER (PARTITION BY run_id, job ORDER BY p_value > likely_p, cost_ms DESC, kind, host_ip) AS rank, kind, host_ip, peer_ip,
-       cost_ms, share_of_step, explained_share * (1 - p_value) AS confidence, explained_share, p_value, p_value <= likely_p AS is_established, k AS steps_worst, n AS steps_lost,
+SELECT run_id, job, row_number() OVER (PARTITION BY run_id, job ORDER BY is_established DESC, cost_ms DESC, kind, host_ip) AS rank, kind, host_ip, peer_ip,
+       cost_ms, share_of_step, explained_share * (1 - p_value) * greatest(0, 1 - apart_ms / cost_ms) AS confidence, explained_share, p_value, is_established, k AS steps_worst, n AS steps_lost,
        CASE kind
             WHEN 'slow_host' THEN format('{} is late in {} of {} steps behind the first{}', host, k, steps,
                                          CASE WHEN n > k THEN format(', another host in {}', n - k) ELSE '' END)
@@ -311,8 +316,9 @@ SELECT run_id, job, row_number() OVER (PARTITION BY run_id, job ORDER BY p_value
                     WHEN 'congestion' THEN CASE WHEN is_met THEN format('; several other hosts send {:.1f} MB to its receiver at the same time', other_bytes / 1e6)
                                                 ELSE format('; {:.3g} congestion marks (ECN) or notifications come with 100 of its packets', 100 * marked_share) END
                     WHEN 'receiver' THEN format('; the window that its receiver offers is {:.3g} KiB at most, and closes', window_bytes / 1024) ELSE '' END
-       || CASE WHEN p_value > likely_p THEN format('; not established: chance alone does as much with probability {:.2f}', p_value) ELSE '' END || '.' AS sentence
-FROM named
+       || CASE WHEN p_value > likely_p THEN format('; not established: chance alone does as much with probability {:.2f}', p_value)
+               WHEN NOT is_established THEN '; not established: clocks of the hosts differ by half of this and more' ELSE '' END || '.' AS sentence
+FROM clocked
 WHERE CASE kind WHEN 'slow_host' THEN true WHEN 'delay' THEN true WHEN 'loss' THEN retransmitted_bytes >= least_again * payload_bytes
                 ELSE gbit_per_s <= usual_gbit_per_s * CASE WHEN is_shared THEN slow_shared_part ELSE slow_part END END
 ORDER BY run_id, job, rank

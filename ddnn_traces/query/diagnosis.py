@@ -124,7 +124,7 @@ class Diagnosis:
                 yield from (f"  {said}" for said in of_clocks.get(run_id, []))
                 if (run_id, job) in doubts:
                     yield f"  Steps and costs are doubtful: {_small(doubts[run_id, job])}"
-            sure = f" Confidence {confidence:.2f}{' if the clocks agreed' if run_id in of_clocks else ''}."
+            sure = f" Confidence {confidence:.2f}."
             yield f"  {rank}. {sentence}{sure if is_established else ''}"
 
     def _besides(self) -> Iterator[str]:

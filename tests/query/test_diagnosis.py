@@ -331,7 +331,8 @@ def test_clocks_that_differ_are_said_where_times_of_hosts_are_compared(command: 
     )
     assert said[:2] == ["near:", said[1]] and said[1].endswith("Confidence 1.00.")
     assert said[2:4] == ["r:", f"  {sentence}"]
-    assert said[4].startswith("  1. worker-2 is late") and said[4].endswith(" Confidence 1.00 if the clocks agreed.")
+    assert said[4].startswith("  1. worker-2 is late")
+    assert said[4].endswith("; not established: clocks of the hosts differ by half of this and more.")
     assert said[5] == "Nothing stands out in 1 job."
     assert said[6].startswith("quiet: The clocks of worker-1 and worker-4 differ by 30 ms ") and len(said) == 7
     assert "(editcap -t 0.03 for worker-4)" in said[6]
@@ -342,6 +343,23 @@ def test_clocks_that_differ_are_said_where_times_of_hosts_are_compared(command: 
         *(("near", "slow_host"), ("quiet", "clocks_differ"), ("quiet", "nothing")),
         *(("r", "clocks_differ"), ("r", "slow_host")),
     ]
+
+
+@pytest.mark.long
+def test_a_clock_takes_its_part_of_a_finding_s_confidence(tmp_path: Path) -> None:
+    """A host is 15 ms late, the clock of another one 6 ms behind: 12 ms of the cost may be the clock's."""
+    run = ring("r", 1, always(1, 15))
+    run["captures"] = run["captures"].with_columns(
+        clock_offset_ns=pl.Series(["0", "0", "0", "-6000000"]),
+        clock_offset_uncertainty_ns=pl.lit("2000"),
+        clock_reference_ip=pl.lit("10.0.0.1"),
+    )
+    run["flow_windows"] = run["flow_windows"].head(0)  # as above
+    with dataset(tmp_path / "dataset", run) as opened:
+        [row] = opened.query("verdicts").rows(named=True)
+    assert row["is_established"] and row["host_ip"] == "10.0.0.2" and row["cost_ms"] == pytest.approx(15, abs=1)
+    part = 1 - 12 / row["cost_ms"]
+    assert row["confidence"] == pytest.approx(row["explained_share"] * (1 - row["p_value"]) * part)
 
 
 def test_pairs_that_meet_at_random_are_not_advised_to_be_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
