@@ -509,6 +509,8 @@ class Dataset:
         if name in _BETWEEN_HOSTS:
             rows += self.query_arrow("clock_differences", {}).to_pylist()
         problems = [f"run {row['run_id']}: {row['problem']}" for row in rows]
+        if name == "inferred_steps":
+            problems += self._steps_by_bytes()
         if _mixes_jobs(name, self._infers_steps) and not catalogue.SELECTION.keys() & params:
             problems += self._other_traffic(name, params)
         return problems + missing.lines_of_undeclared(self._connection, name, len(self.run_ids))
@@ -527,6 +529,16 @@ class Dataset:
             one_job = "" if run_id in one_training else f"; of one job alone{others}: {shlex.join(words)}"
             lines.append(f"run {run_id}: {problem}{one_job}")
         return lines
+
+    def _steps_by_bytes(self) -> list[str]:
+        """The runs without a log whose steps by repeated bytes are surer than those by pauses."""
+        rows = self.query_arrow("step_sources", {}).to_pylist()
+        return [
+            f"run {row['run_id']}: its flows repeat their bytes in {row['steps']} steps, which --infer-steps takes "
+            "(query job_steps)"
+            for row in rows
+            if row["found_by"] == "bytes"
+        ]
 
     def missing_files(self) -> list[str]:
         """Files that ingest wrote and that are gone: a line for each run, with the remedy."""

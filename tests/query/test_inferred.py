@@ -299,6 +299,24 @@ def test_a_download_beside_a_training_is_named_with_the_command_without_it(tmp_p
             assert not any(line.startswith(shown) for line in opened.remarks(name, {"job": "0"}))
 
 
+def test_steps_by_repeated_bytes_are_named_beside_those_by_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 40 steps of a ring with a late host, pauses showed 31."""
+    sources = pa.Table.from_pylist(
+        [{"run_id": "late", "steps": 40, "found_by": "bytes"}, {"run_id": "even", "steps": 40, "found_by": "pauses"}]
+    )
+    with write_dataset(tmp_path / "dataset", {"runs": pl.DataFrame({"run_id": ["even", "late"]})}) as opened:
+        query_arrow = opened.query_arrow
+        monkeypatch.setattr(
+            opened, "query_arrow", lambda name, given: sources if name == "step_sources" else query_arrow(name, given)
+        )
+        assert opened.remarks("inferred_steps", {}) == [
+            "run late: its flows repeat their bytes in 40 steps, which --infer-steps takes (query job_steps)"
+        ]
+        assert opened.remarks("traffic_matrix", {}) == []
+
+
 @pytest.mark.long
 def test_nothing_is_to_choose_where_a_communicator_is(tmp_path: Path, cache: Path) -> None:
     """Experts: the flows of the all-reduce of all workers carry the all-to-alls of the groups, too."""
