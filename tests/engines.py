@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +111,22 @@ def records(*frames: bytes | tuple[bytes, int]) -> list[p.Record]:
     """Frames, or frames with their original lengths, 0.4 ms apart."""
     pairs = [frame if isinstance(frame, tuple) else (frame, None) for frame in frames]
     return [p.Record(START + i * 400_000, frame, wire) for i, (frame, wire) in enumerate(pairs)]
+
+
+def from_hosts(frames: Iterable[bytes]) -> list[bytes]:
+    """The frames, each from a host of its own in place of 10.0.0.1 or fd00::1: in one capture no two share a flow."""
+    sent = []
+    for number, frame in enumerate(frames, 1):
+        for address in (ip_address("10.0.0.1"), ip_address("fd00::1")):
+            frame = frame.replace(address.packed, (address + (number << 8)).packed, 1)
+        sent.append(frame)
+    return sent
+
+
+def flow_of_each(facts: CaptureFacts) -> list[dict[str, Any]]:
+    """The flow of each record, in the order of the file."""
+    flows = {flow["flow"]: flow for flow in facts.flows.to_pylist()}
+    return [flows[packet["flow"]] for packet in packets_of(facts)]
 
 
 def write(folder: Path, content: bytes, name: str = "capture.pcap") -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from damages import all_found
+from damages import found
 from publishing import ABOUT
 from tools import script
 
@@ -147,7 +147,10 @@ def test_unknown_words_are_withheld_and_published_where_confirmed(own: Path, tmp
     assert tagged["run_id"] == f"{tag}-r1", "the same tag wherever the word is"
     assert str(tagged["variant"]).startswith("n4-job ")
     assert "482913" not in str(tagged)
-    assert FAILED not in {row.status for row in all_found(tmp_path / "careful", tmp_path / "scratch")}
+    # what the tables have is what release.json and the texts state; other tests verify whole releases
+    checks = ("anonymisation", "runs", "card", "datasheet", "citation", "workloads", "explorer", "agreement")
+    rows = found(tmp_path / "careful", tmp_path / "scratch", *checks)
+    assert {row.check for row in rows} >= set(checks) and FAILED not in {row.status for row in rows}
     ddnn_traces.publish(own, tmp_path / "allowed", key=key, allow=["Alicenet"], **ABOUT)
     assert _row(tmp_path / "allowed") | {"variant": ""} == {"run_id": "alicenet-r1", "model": "alicenet", "variant": ""}
     ddnn_traces.publish(own, tmp_path / "kept", key=key, words="kept", **ABOUT)
@@ -199,12 +202,12 @@ def test_the_search_for_planted_secrets_finds_them(place: str, tmp_path: Path) -
     secret = PLANTED.Secret("project", "Black%Swan", ("swan-7",))
     path = tmp_path / place
     path.parent.mkdir(exist_ok=True)
-    for text, found in (("black%swan", True), ("of Swan-7", True), ("swan", False)):
+    for text, is_there in (("black%swan", True), ("of Swan-7", True), ("swan", False)):
         if path.suffix == ".parquet":
             pl.DataFrame({"model": [text]}).write_parquet(path)
         else:
             path.write_text(json.dumps([text]))
-        assert (secret in PLANTED._found([secret], tmp_path)) == found
+        assert (secret in PLANTED._found([secret], tmp_path)) == is_there
 
 
 @pytest.mark.parametrize(("only_known", "most"), [(False, 0.05), (True, 0.02)])

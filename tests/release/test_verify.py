@@ -84,6 +84,7 @@ def test_all_failures_are_reported_also_from_an_odd_folder(folder: Path, tmp_pat
     } <= {row["check"] for row in rows if row["status"] == FAILED}
 
 
+@pytest.mark.apart
 def test_on_the_command_line(folder: Path, tmp_path: Path, command: Any) -> None:
     """A sound release, in an odd folder, and a damaged one."""
     folder = folder.rename(tmp_path / "p%20x q?x [a]*'\u00fc#")

@@ -9,6 +9,8 @@ import pytest
 from ddnn_traces.release.verify import running, sandbox
 from ddnn_traces.release.verify.examined import FAILED, NOT_CHECKED, PASSED, Examined, Result
 
+pytestmark = pytest.mark.apart
+
 NAMES = [name for name, _ in running.CHECKS]
 
 #: The process, in which a few checks are made, and what one of them does.

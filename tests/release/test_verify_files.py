@@ -86,8 +86,18 @@ def test_a_bag_passes_and_its_manifests_count(bag: Path, tmp_path: Path) -> None
         assert name in {result.subject for result in failures(copy, tmp_path / "scratch", "bag")}
 
 
+#: Checks of what files hold, which read it by other libraries.
+OF_CONTENT = {"data", "samples", "database", "explorer", "croissant", "data package", "RO-Crate"}
+
+
 @pytest.mark.parametrize("form", ["release", pytest.param("bag", marks=pytest.mark.nightly)])
-def test_a_zip_file_passes(form: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_a_zip_file_passes(
+    form: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the night by all checks; before, those of content are left out: checksums find the files of `release` in it,
+    which pass those in test_verify.py."""
+    if form == "release":
+        monkeypatch.setattr(running, "CHECKS", [one for one in running.CHECKS if one[0] not in OF_CONTENT])
     source: Path = request.getfixturevalue(form)
     name = shutil.make_archive(str(tmp_path / "packed"), "zip", source.parent, source.name)
     rows = running.verify(name)

@@ -31,6 +31,7 @@ Where the two differ, and why:
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import re
 from collections.abc import Callable, Coroutine, Iterator
@@ -71,7 +72,7 @@ from ddnn_traces.pcap.tshark.flows import FlowTable, Record
 try:
     from pyshark.capture.pipe_capture import PipeCapture
     from pyshark.tshark.output_parser.tshark_json import TsharkJsonParser
-    from pyshark.tshark.tshark import TSharkNotFoundException, TSharkVersionException
+    from pyshark.tshark.tshark import TSharkNotFoundException, TSharkVersionException, get_tshark_version
 except ImportError as error:
     raise EngineError("pyshark is not installed: pip install pyshark, or use --engine numba") from error
 
@@ -228,6 +229,10 @@ class _Tshark(PipeCapture):  # type: ignore[misc]
             eventloop=loop,  # pyshark's own choice of a loop leaves a child watcher, and is deprecated
         )
 
+    def _get_tshark_version(self) -> Any:
+        path = self._get_tshark_path()
+        return _version(path, Path(path).stat().st_mtime_ns)
+
     def _setup_tshark_output_parser(self) -> _Parser:
         return _Parser(self._get_tshark_version())
 
@@ -243,6 +248,12 @@ class _Tshark(PipeCapture):  # type: ignore[misc]
         if process.stdout is not None:
             await process.stdout.read()  # asyncio notices its end only when the pipe is empty
         self.exit_status = await process.wait()
+
+
+@functools.cache
+def _version(tshark: str, _changed_ns: int) -> Any:
+    """The version of a tshark, which pyshark asks for at each file: that takes as long as to read a small one."""
+    return get_tshark_version(tshark)
 
 
 def _run_tshark(feed: _Feed, path: Path, callback: Callable[[Any], None]) -> str | None:

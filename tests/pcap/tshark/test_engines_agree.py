@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +20,9 @@ from engines import (
     START,
     cells_of,
     columns,
+    flow_of_each,
     flows_of,
+    from_hosts,
     read_both,
     records,
     write,
@@ -88,7 +91,7 @@ def frames_by_name() -> Iterator[tuple[str, bytes, dict[str, Any]]]:
     yield "udp", eth(p.ipv4(p.udp(bytes(30)), protocol=p.UDP)), flow | {"protocol": p.UDP, "payload_bytes": 30}
     yield "icmp", eth(p.ipv4(p.icmp(), protocol=p.ICMP)), port0 | {"protocol": p.ICMP, "payload_bytes": 8}
     unreachable = struct.pack(">BBHI", 3, 1, 0, 0) + p.ipv4(p.tcp(bytes(100)), "9.9.9.9", "8.8.8.8")[:28]
-    yield "icmp error", eth(p.ipv4(unreachable, protocol=p.ICMP)), port0 | {"src_ip": "10.0.0.1", "payload_bytes": 36}
+    yield "icmp error", eth(p.ipv4(unreachable, protocol=p.ICMP)), port0 | {"dst_ip": "10.0.0.2", "payload_bytes": 36}
     yield "arp", p.arp(), {"reason": "not_ip"}
     yield "lldp", eth(bytes(40), 0x88CC), {"reason": "not_ip"}
     yield "version 5", eth(b"\x55" + DATA[1:]), {"reason": "malformed"}
@@ -103,16 +106,24 @@ def frames_by_name() -> Iterator[tuple[str, bytes, dict[str, Any]]]:
 FRAMES = {name: rest for name, *rest in frames_by_name()}
 
 
-@pytest.mark.parametrize("name", FRAMES)
-def test_frames(name: str, tmp_path: Path) -> None:
-    frame, expected = FRAMES[name]
-    facts = read_both(write(tmp_path, p.pcap(records(frame))))
-    if "reason" in expected:
-        assert facts.skipped == {expected["reason"]: (1, len(frame))}
-    else:
-        [flow] = facts.flows.to_pylist()
-        assert {name: flow[name] for name in expected} == expected
-        assert facts.skipped == {}
+def test_frames(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    """All in one file, each a flow of its own."""
+    flows = {name: (frame, expected) for name, (frame, expected) in FRAMES.items() if "reason" not in expected}
+    facts = read_both(write(tmp_path, p.pcap(records(*from_hosts(frame for frame, _ in flows.values())))))
+    assert facts.skipped == {}
+    assert set(facts.flows["packets"].to_pylist()) == {1}
+    for (name, (frame, expected)), flow in zip(flows.items(), flow_of_each(facts), strict=True):
+        with subtests.test(name):
+            assert {name: flow[name] for name in expected} == expected
+            assert flow["wire_bytes"] == len(frame)
+
+
+@pytest.mark.parametrize("reason", ["not_ip", "malformed"])
+def test_frames_that_are_skipped(reason: str, tmp_path: Path) -> None:
+    frames = [frame for frame, expected in FRAMES.values() if expected.get("reason") == reason]
+    facts = read_both(write(tmp_path, p.pcap(records(*frames))))
+    assert facts.skipped == {reason: (len(frames), sum(map(len, frames)))}
+    assert len(frames) > 1 and facts.flows.num_rows == 0
 
 
 @pytest.mark.parametrize("total", [0, 4464], ids=["IP length 0", "IP length modulo 2^16"])
@@ -177,17 +188,21 @@ HOLES = {
 }
 
 
-@pytest.mark.parametrize("name", HOLES)
-def test_out_of_order_and_retransmitted(name: str, tmp_path: Path) -> None:
-    """Across the wrap of sequence numbers, too."""
-    starts, sizes, expected = HOLES[name]
-    for base in (1000, 2**32 - 120):
-        frames = [p.segment(size, (base + start) % 2**32) for start, size in zip(starts, sizes, strict=True)]
-        [counts] = columns(
-            flows_of(frames, tmp_path),
-            "out_of_order_packets", "out_of_order_bytes", "retransmitted_packets", "retransmitted_bytes",
-        )  # fmt: skip
-        assert counts == expected
+def test_out_of_order_and_retransmitted(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    """Across the wrap of sequence numbers, too. All in one file, each a flow of its own port."""
+    cases = list(itertools.product(HOLES.items(), (1000, 2**32 - 120)))
+    frames = [
+        p.segment(size, (base + start) % 2**32, source=port)
+        for port, ((_, (starts, sizes, _)), base) in enumerate(cases, 40000)
+        for start, size in zip(starts, sizes, strict=True)
+    ]
+    flows = flows_of(frames, tmp_path)
+    counts = columns(
+        flows, "out_of_order_packets", "out_of_order_bytes", "retransmitted_packets", "retransmitted_bytes"
+    )
+    for ((name, (*_, expected)), base), found in zip(cases, counts, strict=True):
+        with subtests.test(name, base=base):
+            assert found == expected
 
 
 def test_mss(tmp_path: Path) -> None:

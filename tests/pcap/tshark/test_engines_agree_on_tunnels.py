@@ -13,7 +13,9 @@ from engines import (
     LATER,
     START,
     columns,
+    flow_of_each,
     flows_of,
+    from_hosts,
     packets_of,
     pyshark_engine,
     read,
@@ -43,19 +45,21 @@ BETWEEN = {
 }
 
 
-@pytest.mark.parametrize("name", BETWEEN)
-def test_between_ethernet_and_ip(name: str, tmp_path: Path) -> None:
-    assert columns(flows_of([BETWEEN[name]], tmp_path), "src_ip", "src_port", "ip_bytes", "encapsulation") == [
-        ("9.9.9.9", 40000, 140, None)
+def test_between_ethernet_and_ip(tmp_path: Path) -> None:
+    """All in one file: each is a packet of the flow."""
+    facts = read_both(write(tmp_path, p.pcap(records(*BETWEEN.values()))))
+    assert columns(facts.flows.to_pylist(), "src_ip", "src_port", "packets", "encapsulation") == [
+        ("9.9.9.9", 40000, len(BETWEEN), None)
+    ]
+    assert [(packet["ip_bytes"], packet["wire_bytes"]) for packet in packets_of(facts)] == [
+        (140, len(frame)) for frame in BETWEEN.values()
     ]
 
 
-@pytest.mark.parametrize(
-    "frame", [p.ethernet(p.mpls(b"\x55" * 60), p.MPLS), p.ethernet(p.pppoe(INSIDE, 0xC021), p.PPPOE)]
-)
-def test_no_ip_between(frame: bytes, tmp_path: Path) -> None:
-    facts = read_both(write(tmp_path, p.pcap(records(frame))))
-    assert facts.skipped == {"not_ip": (1, len(frame))}
+def test_no_ip_between(tmp_path: Path) -> None:
+    frames = [p.ethernet(p.mpls(b"\x55" * 60), p.MPLS), p.ethernet(p.pppoe(INSIDE, 0xC021), p.PPPOE)]
+    facts = read_both(write(tmp_path, p.pcap(records(*frames))))
+    assert facts.skipped == {"not_ip": (2, sum(map(len, frames)))}
 
 
 # --- tunnels
@@ -101,27 +105,25 @@ TUNNELS: dict[str, tuple[bytes, tuple[Any, ...]]] = {  # frame -> kind, protocol
 }
 
 
-@pytest.mark.parametrize("name", TUNNELS)
-def test_tunnels(name: str, tmp_path: Path) -> None:
-    """The flow is inside, whose missing length is the frame's less all headers in front."""
-    frame, tunnel = TUNNELS[name]
-    facts = read_both(write(tmp_path, p.pcap(records(frame))))
-    [flow] = facts.flows.to_pylist()
-    assert flow["src_ip"][0] == "9"
-    assert (flow["encapsulation"], flow["src_port"], flow["ip_bytes"], flow["wire_bytes"]) == (
-        0,
-        40000,
-        140,
-        len(frame),
-    )
-    [row] = facts.encapsulations.to_pylist()
-    kind, protocol, src_port, dst_port, identifier = tunnel
-    assert row == {
-        "parent": None, "kind": kind, "src_ip": "10.0.0.1", "dst_ip": "10.0.0.2", "protocol": protocol,
-        "src_port": src_port, "dst_port": dst_port, "identifier": identifier,
-    }  # fmt: skip
-    [outer] = flows_of([frame], tmp_path, open_tunnels=False)
-    assert (outer["src_ip"], outer["dst_port"], outer["encapsulation"]) == ("10.0.0.1", dst_port, None)
+def test_tunnels(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    """The flow is inside, whose missing length is the frame's less all headers in front. All in one file."""
+    frames = from_hosts(frame for frame, _ in TUNNELS.values())
+    facts = read_both(write(tmp_path, p.pcap(records(*frames))))
+    rows = facts.encapsulations.to_pylist()
+    assert len(rows) == facts.flows.num_rows == len(TUNNELS)
+    outside = flows_of(frames, tmp_path, open_tunnels=False)
+    for number, (name, frame, flow, outer) in enumerate(
+        zip(TUNNELS, frames, flow_of_each(facts), outside, strict=True), 1
+    ):
+        with subtests.test(name):
+            kind, protocol, src_port, dst_port, identifier = TUNNELS[name][1]
+            assert flow["src_ip"][0] == "9"
+            assert (flow["src_port"], flow["ip_bytes"], flow["wire_bytes"]) == (40000, 140, len(frame))
+            assert rows[flow["encapsulation"]] == {
+                "parent": None, "kind": kind, "src_ip": f"10.0.{number}.1", "dst_ip": "10.0.0.2", "protocol": protocol,
+                "src_port": src_port, "dst_port": dst_port, "identifier": identifier,
+            }  # fmt: skip
+            assert (outer["src_ip"], outer["dst_port"], outer["encapsulation"]) == (f"10.0.{number}.1", dst_port, None)
 
 
 ICMP_ERROR = struct.pack(">BBHI", 3, 1, 0, 0) + INSIDE[:28]
@@ -143,11 +145,14 @@ NO_TUNNELS = {
 }
 
 
-@pytest.mark.parametrize("name", NO_TUNNELS)
-def test_what_is_not_opened(name: str, tmp_path: Path) -> None:
-    facts = read_both(write(tmp_path, p.pcap(records(NO_TUNNELS[name]))))
-    assert columns(facts.flows.to_pylist(), "src_ip", "encapsulation") == [("10.0.0.1", None)]
+def test_what_is_not_opened(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    """All in one file."""
+    facts = read_both(write(tmp_path, p.pcap(records(*from_hosts(NO_TUNNELS.values())))))
     assert facts.encapsulations.num_rows == 0
+    flows = columns(flow_of_each(facts), "src_ip", "packets", "encapsulation")
+    for number, (name, flow) in enumerate(zip(NO_TUNNELS, flows, strict=True), 1):
+        with subtests.test(name):
+            assert flow == (f"10.0.{number}.1", 1, None)
 
 
 def test_tunnels_in_tunnels(tmp_path: Path) -> None:

@@ -294,10 +294,12 @@ except KeyboardInterrupt:
 
 @pytest.mark.long
 def test_interrupt_while_standard_input_is_silent(tmp_path: Path) -> None:
-    content = p.pcap(records(*[p.segment()] * 50_000))
+    content = p.pcap(records(*[p.segment()] * 3000))  # more than a block, and than what is reported at once
     program = f"""{CHILDREN}
 import numpy
+from ddnn_traces.pcap import capture_file
 from ddnn_traces.pcap.tshark import pyshark_engine
+capture_file.BLOCK_BYTES = 1 << 16
 from ddnn_traces.pcap.capture_facts import ReadOptions
 printed = []
 def progress(_bytes, _packets):
@@ -357,6 +359,20 @@ def test_tshark_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read(pyshark_engine, tmp_path / "none.pcap", tmp_path)
+
+
+def test_a_tshark_is_asked_for_its_version_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which takes as long as to read a small file; one that was replaced is asked again."""
+    asked: list[str] = []
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    get = pyshark_engine.get_tshark_version
+    monkeypatch.setattr(pyshark_engine, "get_tshark_version", lambda path: asked.append(path) or get(path))
+    for exit_status in (1, 1, 2):
+        fake_tshark(tmp_path, f"exit {exit_status}")
+        os.utime(tmp_path / "tshark", ns=(exit_status, exit_status))
+        with pytest.raises(EngineError, match=f"exit status {exit_status}"):
+            read(pyshark_engine, write(tmp_path, GOOD), tmp_path)
+    assert asked == [str(tmp_path / "tshark")] * 2
 
 
 @pytest.mark.long
