@@ -1,7 +1,7 @@
 -- question: Which host or link makes each training job slow, and what does it cost?
 -- subject: delays
 -- row: a run, a job and a finding, the costliest first, behind it those that chance may explain; a job that nothing delays has none
--- inputs: hosts, job_periods, communicators, collective_transfers, collective_entries, edge_times, edge_causes, edge_marks, stragglers, worker_hosts, late_traffic, clock_differences
+-- inputs: hosts, job_periods, communicators, collective_transfers, collective_entries, edge_times, edge_causes, edge_marks, stragglers, worker_hosts, late_traffic, clock_differences, links_sent_again
 -- optional: stragglers
 -- answer: rank, sentence
 -- column: run_id from job_periods
@@ -18,7 +18,7 @@
 -- column: is_established; p_value is 0.05 or less, and clocks differ by less than half of the cost
 -- column: steps_worst steps; in which it lost most: k
 -- column: steps_lost steps; behind the first, in which a host (link) lost 5% of the mean step: n
--- column: sentence; the finding in words
+-- column: sentence from links_sent_again
 -- The unit is a step of this run: what lasts for some steps makes them depend on each other, and says nothing of other runs. p_value is
 -- the binomial tail of k in n, times the hosts (links). Costs are those of the n steps.
 -- A host's cost is its own time beyond the median of hosts with as many partners in the same collective, but no more than it enters behind
@@ -30,6 +30,7 @@
 -- Where a host has other traffic during half of its lateness (late_traffic), as a checkpoint that it writes to a file server, the sentence says so.
 -- An inner stage of a pipeline of four and more is slow, too, where its own times of a step are 1.5 times those of the stage that needs next longest: a
 -- pipeline is as fast as its slowest stage, so the difference is the cost. First and last stages do something else, and are named for no such.
+-- Of a link whose bytes come late (links_sent_again) the sentence says so: lost before they are captured, or overtaken. That is no kind: nothing tells which.
 -- Steps in which it lost most are named where they are one part of the run: at least three, four fifths of those from the first to the last,
 -- and this part at most four fifths of the job's steps, and three fewer.
 -- A link's cost is stalled_ms of edge_times (loss), or excess_ms there and late_ms of edge_causes. What is not seen: a cause that all hosts share, and one that
@@ -42,6 +43,7 @@ WITH thresholds AS (
            0.75 AS least_of_link,                     -- of what the links of a host lose: one link alone
            0.8 AS slow_part, 0.6 AS slow_shared_part, -- of the usual rate, the second where the ends have several links
            0.0002 AS least_again, 0.1 AS other_part,  -- of the payload: sent again, of other traffic
+           0.01 AS least_late,                        -- of the payload: behind bytes that follow it
            0.67 AS most_again,                        -- of the payload: sent again; more are copies (the check captured_copies)
            0.5 AS least_cause,                        -- of the cost: where the window is small, where the way is longer
            1.05 AS least_beyond,                      -- own time beyond the others' over the cost, which is a lower bound then
@@ -238,11 +240,13 @@ WITH thresholds AS (
                  explained_share DESC, host_ip, peer_ip) = 1
 ), links AS (
     SELECT c.run_id, c.job, c.kind, sum(payload_bytes) AS payload_bytes, min(gbit_per_s) AS gbit_per_s,
-           arg_min(usual_gbit_per_s, gbit_per_s) AS usual_gbit_per_s, bool_or(is_shared) AS is_shared, sum(retransmitted_bytes)::BIGINT AS retransmitted_bytes
+           arg_min(usual_gbit_per_s, gbit_per_s) AS usual_gbit_per_s, bool_or(is_shared) AS is_shared, sum(retransmitted_bytes)::BIGINT AS retransmitted_bytes,
+           coalesce(sum(late_bytes), 0)::BIGINT AS late_bytes
     FROM chosen AS c
     JOIN speeds AS s
       ON c.run_id = s.run_id AND c.job = s.job AND s.dst_ip = coalesce(c.peer_ip, s.dst_ip)
          AND (c.host_ip IS NULL OR c.host_ip = s.src_ip AND c.way <> 'to' OR c.host_ip = s.dst_ip AND c.way <> 'from')
+    LEFT JOIN links_sent_again AS l ON l.run_id = s.run_id AND l.job = s.job AND l.src_ip = s.src_ip AND l.dst_ip = s.dst_ip
     WHERE c.kind <> 'slow_host'
     GROUP BY c.run_id, c.job, c.kind
 ), causes AS (
@@ -269,7 +273,7 @@ WITH thresholds AS (
                              WHEN window_share >= least_cause THEN 'receiver'
                              WHEN delay_share >= least_cause THEN 'delay'
                              ELSE c.kind END AS kind),
-           gbit_per_s, usual_gbit_per_s, is_shared, retransmitted_bytes, payload_bytes, other_bytes, window_bytes, extra_ms, activity,
+           gbit_per_s, usual_gbit_per_s, is_shared, retransmitted_bytes, late_bytes, payload_bytes, other_bytes, window_bytes, extra_ms, activity,
            marked_share, other_bytes > other_part * payload_bytes AS is_met, coalesce(beyond_ms > least_beyond * cost_ms, false) AS is_bound,
            last_step - first_step + 1 <= least(most_steps * steps, steps - least_steps) AND k >= greatest(least_steps, most_steps * (last_step - first_step + 1)) AS is_part,
            coalesce(a.label, c.host_ip) AS host, coalesce(b.label, c.peer_ip) AS peer,
@@ -316,6 +320,9 @@ SELECT run_id, job, row_number() OVER (PARTITION BY run_id, job ORDER BY is_esta
                     WHEN 'congestion' THEN CASE WHEN is_met THEN format('; several other hosts send {:.1f} MB to its receiver at the same time', other_bytes / 1e6)
                                                 ELSE format('; {:.3g} congestion marks (ECN) or notifications come with 100 of its packets', 100 * marked_share) END
                     WHEN 'receiver' THEN format('; the window that its receiver offers is {:.3g} KiB at most, and closes', window_bytes / 1024) ELSE '' END
+       || CASE WHEN late_bytes >= least_late * payload_bytes
+               THEN format('; {} MB come late, behind bytes that follow them, as where packets are lost before they are captured, or overtake each other',
+                           format(CASE WHEN late_bytes < 1e8 THEN '{:.3g}' ELSE '{:.0f}' END, late_bytes / 1e6)) ELSE '' END
        || CASE WHEN p_value > likely_p THEN format('; not established: chance alone does as much with probability {:.2f}', p_value)
                WHEN NOT is_established THEN '; not established: clocks of the hosts differ by half of this and more' ELSE '' END || '.' AS sentence
 FROM clocked

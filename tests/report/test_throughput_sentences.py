@@ -61,6 +61,22 @@ def test_the_highest_rate_is_of_no_run_with_copies_of_packets(tmp_path: Path) ->
     assert ", in once (but for 1 run with copies of packets)" in section.headline
 
 
+@pytest.mark.long
+def test_what_was_lost_before_it_was_captured_is_said_though_nothing_is_sent_again(tmp_path: Path) -> None:
+    """A queue of the sender's own dropped half of a link's packets: no second copy is in the capture."""
+    tables = read_case(CASE.parents[1] / "verdicts" / "slow_link_of_late_bytes")
+    times = {"first_seen_ns": 1_700_000_000_050_000_000, "last_seen_ns": 1_700_000_001_000_000_000, "packets": 4800}
+    tables["flows"] = tables["flows"].with_columns(**{name: pl.lit(value) for name, value in times.items()})
+    tables["flow_windows"] = pl.DataFrame(
+        {"run_id": "r", "flow_id": 1, "window_start_ns": times["first_seen_ns"], "window_ns": 10**6, "packets": 1,
+         "payload_bytes": 1000, "wire_bytes": 1050, "retransmitted_bytes": 0}
+    )  # fmt: skip
+    with write_dataset(tmp_path / "dataset", tables) as dataset, Results(dataset) as results:
+        [section] = summary.chapter.sections(results, only=["throughput"])
+    late = "; 50.5% of the bytes from 10.0.0.2 to 10.0.0.3 come late, behind bytes that follow them, as where"
+    assert late in section.headline
+
+
 def test_a_run_of_minutes_has_the_papers_interval_beside_ours(tmp_path: Path) -> None:
     """The paper's windows begin at 200 s. The run has four steps of 70 s."""
     [run] = specification.jobs({"workers": 2, "model_bytes": 1_000_000, "compute_ms": 70_000, "iterations": 4})

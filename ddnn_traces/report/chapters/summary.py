@@ -17,6 +17,7 @@ from ddnn_traces.text import counted
 ROWS = 60_000
 MOST_WINDOWS, LEAST_WINDOWS = 300, 48
 PAIRS, FEW_PAIRS = 8, 4
+_LEAST_LATE = 0.01  # of a link's bytes, as in verdicts
 
 chapter = Chapter("summary", "Summary")
 
@@ -94,7 +95,8 @@ def throughput(section: Section, _: pl.DataFrame) -> None:
     mean = f"{by_stretch(timed, _typical_rate)} on average, and " if trained.height else ""
     section.headline = (
         f"All hosts of {'a' if several else 'the'} run together transmit {mean}at most "
-        f"{rate(peak['gbit_per_s'])} over {peak['window_s'] * 1e3:g} ms{where}{_sent_again(frame)}.{killed}"
+        f"{rate(peak['gbit_per_s'])} over {peak['window_s'] * 1e3:g} ms{where}"
+        f"{_sent_again(frame)}{_came_late(section, several)}.{killed}"
     )
     caption = (
         "All pairs of hosts, stacked, in windows of 1, 2 or 5 times a power of ten; at first the training. Red: "
@@ -115,6 +117,19 @@ def _without_copies(section: Section, frame: pl.DataFrame) -> tuple[pl.DataFrame
     if faults is None or once.is_empty():
         return frame, ""
     return once, f" (but for {counted(faults['run_id'].n_unique(), 'run')} with copies of packets)"
+
+
+def _came_late(section: Section, several: bool) -> str:
+    """Of the link with most bytes behind others that follow them: none repeats what was lost before the capture."""
+    late = section.rows(Source("links_sent_again")).filter(pl.col("late_share") >= _LEAST_LATE)
+    if late.is_empty():
+        return ""
+    most = late.sort("late_share", "run_id", descending=[True, False]).row(0, named=True)
+    where = f" in {most['run_id']}" if several else ""
+    return (
+        f"; {percent(most['late_share'])} of the bytes from {most['src_ip']} to {most['dst_ip']}{where} come late, "
+        "behind bytes that follow them, as where packets are lost before they are captured, or overtake each other"
+    )
 
 
 def _typical_rate(means: pl.DataFrame) -> str:
