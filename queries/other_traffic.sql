@@ -1,7 +1,7 @@
 -- question: Which runs have traffic beside their training job, which answers on the whole run mix with it?
 -- subject: runs
 -- row: a run in which a job is seen
--- inputs: flows, other_flows, jobs_of_run
+-- inputs: flows, other_flows, jobs_of_run, beside_jobs
 -- answer: other_share, between_bytes, problem
 -- column: run_id from flows
 -- column: jobs from jobs_of_run
@@ -13,10 +13,10 @@
 -- column: between_from; address of the host that opened the connections between two hosts with most of these bytes, by port
 -- column: between_to; address of the host that accepted them
 -- column: between_port; its port there
--- column: problem; what is beside one job: several jobs (jobs_of_run), or at least 1% of the payload; null where neither is, and of a run that was interrupted on purpose
--- src_ip and dst_ip are the pair with most of other_bytes. What the hosts of a job send each other beside it, between_bytes, is no
--- problem by itself: it may be the first broadcast of the model (5% of the payload in a short run), a checkpoint, or another program, as a
--- copy of files: between_port tells. A run without a job has no row: nothing tells which of its traffic is training.
+-- column: problem; what is beside one job: several jobs (jobs_of_run), at least 1% of the payload with a host outside, or while it runs (beside_jobs) at least 1% of its own payload between its hosts; null where none is, and of a run that was interrupted on purpose
+-- src_ip and dst_ip are the pair with most of other_bytes. What the hosts of a job send each other beside it in the whole capture, between_bytes, is no
+-- problem by itself: before the first step it may be the first broadcast of the model (5% of the payload in a short run). Between the first step and the
+-- last it is a checkpoint, or another program, as a copy of files: between_port tells. A run without a job has no row: nothing tells which of its traffic is training.
 WITH thresholds AS (
     SELECT 0.01 AS least_share
 ), totals AS (
@@ -43,6 +43,11 @@ WITH thresholds AS (
            arg_max({'from_ip': from_ip, 'to_ip': to_ip, 'port': to_port}, (payload_bytes, from_ip, to_ip, to_port)) FILTER (payload_bytes > 0) AS most_between
     FROM ports
     GROUP BY run_id
+), met AS (  -- while a job runs, between hosts of jobs
+    SELECT run_id, arg_max({'from_ip': src_ip, 'to_ip': dst_ip, 'port': port, 'bytes': payload_bytes, 'share': share}, (payload_bytes, src_ip, dst_ip)) AS most_met
+    FROM beside_jobs
+    SEMI JOIN (FROM other_flows WHERE NOT is_outside) USING (run_id, src_ip, dst_ip)
+    GROUP BY run_id
 ), sums AS (
     SELECT run_id, coalesce(o.payload_bytes, 0) AS other_bytes, other_bytes / nullif(t.payload_bytes, 0) AS other_share, busiest
     FROM totals AS t
@@ -54,9 +59,14 @@ SELECT run_id, jobs, other_bytes::BIGINT AS other_bytes, other_share, busiest[1]
             WHEN j.problem IS NOT NULL THEN j.problem
             WHEN other_share >= least_share
             THEN format('{}% of the payload is to or from hosts outside the training job, most from {} to {}',
-                        format(CASE WHEN other_share < 0.1 THEN '{:.2g}' ELSE '{:.0f}' END, 100 * other_share), busiest[1], busiest[2]) END AS problem
+                        format(CASE WHEN other_share < 0.1 THEN '{:.2g}' ELSE '{:.0f}' END, 100 * other_share), busiest[1], busiest[2])
+            WHEN most_met IS NOT NULL
+            THEN format('{} MB ({}% of the training job''s bytes) go beside it between its hosts, from {} to {}{}', format(CASE WHEN most_met.bytes < 1e8 THEN '{:.3g}' ELSE '{:.0f}' END, most_met.bytes / 1e6),
+                        format(CASE WHEN most_met.share < 0.1 THEN '{:.2g}' ELSE '{:.0f}' END, 100 * most_met.share), most_met.from_ip, most_met.to_ip,
+                        coalesce(', port ' || most_met.port, '')) END AS problem
 FROM jobs_of_run AS j
 JOIN sums USING (run_id)
 LEFT JOIN between_sums USING (run_id)
+LEFT JOIN met USING (run_id)
 CROSS JOIN thresholds
 ORDER BY run_id

@@ -1,7 +1,7 @@
 -- question: Which host or link makes each training job slow, and what does it cost?
 -- subject: delays
 -- row: a run, a job and a finding, the costliest first, behind it those that chance may explain; a job that nothing delays has none
--- inputs: hosts, job_periods, communicators, collective_transfers, collective_entries, edge_times, edge_causes, edge_marks, stragglers, worker_hosts, late_traffic, clock_differences, links_sent_again
+-- inputs: hosts, job_periods, communicators, collective_transfers, collective_entries, edge_times, edge_causes, edge_marks, stragglers, worker_hosts, late_traffic, clock_differences, links_sent_again, beside_jobs
 -- optional: stragglers
 -- answer: rank, sentence
 -- column: run_id from job_periods
@@ -30,6 +30,8 @@
 -- Where a host has other traffic during half of its lateness (late_traffic), as a checkpoint that it writes to a file server, the sentence says so.
 -- An inner stage of a pipeline of four and more is slow, too, where its own times of a step are 1.5 times those of the stage that needs next longest: a
 -- pipeline is as fast as its slowest stage, so the difference is the cost. First and last stages do something else, and are named for no such.
+-- Other traffic that shares a link is counted on the wire in the link's collectives behind the first step (edge_causes); beside_jobs, whose largest part is
+-- named, has its payload from the first step to the last.
 -- Of a link whose bytes come late (links_sent_again) the sentence says so: lost before they are captured, or overtaken. That is no kind: nothing tells which.
 -- Steps in which it lost most are named where they are one part of the run: at least three, four fifths of those from the first to the last,
 -- and this part at most four fifths of the job's steps, and three fewer.
@@ -266,6 +268,17 @@ WITH thresholds AS (
     LEFT JOIN edge_marks AS m ON m.run_id = e.run_id AND m.job = e.job AND m.src_ip = e.src_ip AND m.dst_ip = e.dst_ip
     WHERE c.kind = 'slow_link'
     GROUP BY c.run_id, c.job, c.kind
+), met AS (  -- what goes most out of the link's sender, or in to its receiver, beside the job
+    SELECT c.run_id, c.job, c.kind, format(', most from {} to {}{}', arg_max(coalesce(x.label, b.src_ip), (payload_bytes, b.src_ip, b.dst_ip)),
+                                           arg_max(coalesce(y.label, b.dst_ip), (payload_bytes, b.src_ip, b.dst_ip)),
+                                           coalesce(', port ' || arg_max(port, (payload_bytes, b.src_ip, b.dst_ip)), '')) AS met_by
+    FROM chosen AS c
+    JOIN beside_jobs AS b
+      ON c.run_id = b.run_id AND c.job = b.job AND (c.host_ip = b.src_ip AND way <> 'to' OR coalesce(c.peer_ip, c.host_ip) = b.dst_ip AND way <> 'from')
+    LEFT JOIN hosts AS x ON b.run_id = x.run_id AND b.src_ip = x.host_ip
+    LEFT JOIN hosts AS y ON b.run_id = y.run_id AND b.dst_ip = y.host_ip
+    WHERE c.kind = 'slow_link'
+    GROUP BY c.run_id, c.job, c.kind
 ), named AS (
     SELECT c.* REPLACE (CASE WHEN c.kind <> 'slow_link' THEN c.kind
                              WHEN other_bytes > other_part * payload_bytes THEN CASE WHEN 2 * incast_bytes > other_bytes THEN 'congestion' ELSE 'background' END
@@ -273,7 +286,7 @@ WITH thresholds AS (
                              WHEN window_share >= least_cause THEN 'receiver'
                              WHEN delay_share >= least_cause THEN 'delay'
                              ELSE c.kind END AS kind),
-           gbit_per_s, usual_gbit_per_s, is_shared, retransmitted_bytes, late_bytes, payload_bytes, other_bytes, window_bytes, extra_ms, activity,
+           gbit_per_s, usual_gbit_per_s, is_shared, retransmitted_bytes, late_bytes, payload_bytes, other_bytes, window_bytes, extra_ms, activity, met_by,
            marked_share, other_bytes > other_part * payload_bytes AS is_met, coalesce(beyond_ms > least_beyond * cost_ms, false) AS is_bound,
            last_step - first_step + 1 <= least(most_steps * steps, steps - least_steps) AND k >= greatest(least_steps, most_steps * (last_step - first_step + 1)) AS is_part,
            coalesce(a.label, c.host_ip) AS host, coalesce(b.label, c.peer_ip) AS peer,
@@ -283,6 +296,7 @@ WITH thresholds AS (
     FROM chosen AS c
     LEFT JOIN links USING (run_id, job, kind)
     LEFT JOIN causes USING (run_id, job, kind)
+    LEFT JOIN met USING (run_id, job, kind)
     LEFT JOIN late_traffic AS t ON c.run_id = t.run_id AND c.job = t.job AND c.host_ip = t.host_ip
     LEFT JOIN hosts AS a ON c.run_id = a.run_id AND c.host_ip = a.host_ip
     LEFT JOIN hosts AS b ON c.run_id = b.run_id AND c.peer_ip = b.host_ip
@@ -316,7 +330,7 @@ SELECT run_id, job, row_number() OVER (PARTITION BY run_id, job ORDER BY is_esta
                                      ELSE format(CASE WHEN beyond_ms < 100 THEN '{:.3g} ms' ELSE '{:.0f} ms' END, beyond_ms) END,
                                 coalesce(activity || ': other traffic of the host, rather than computing', 'computing, not the network'),
                                 CASE WHEN is_bound THEN ', in part while another host is late, too' ELSE '' END)
-                    WHEN 'background' THEN format('; other traffic of {:.1f} MB shares a link', other_bytes / 1e6)
+                    WHEN 'background' THEN format('; other traffic of {:.1f} MB shares a link while it sends{}', other_bytes / 1e6, coalesce(met_by, ''))
                     WHEN 'congestion' THEN CASE WHEN is_met THEN format('; several other hosts send {:.1f} MB to its receiver at the same time', other_bytes / 1e6)
                                                 ELSE format('; {:.3g} congestion marks (ECN) or notifications come with 100 of its packets', 100 * marked_share) END
                     WHEN 'receiver' THEN format('; the window that its receiver offers is {:.3g} KiB at most, and closes', window_bytes / 1024) ELSE '' END
