@@ -77,7 +77,8 @@ WITH thresholds AS (
     LEFT JOIN unknown_payload AS u USING (run_id)
     WHERE flagged IS NULL
     UNION ALL
-    SELECT run_id, 'conservation', false, problem
+    SELECT run_id, 'conservation', false,
+           CASE WHEN problem = 'no training log' THEN 'no training log; query conservation --infer-steps takes the steps that the traffic shows' ELSE problem END
     FROM conservation()
     WHERE problem IS NOT NULL
 )

@@ -81,6 +81,8 @@ DISTURBANCES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 _WORDS = {"incomplete": "incomplete captures", "fault": "fault", "unfinished": "unfinished", "loss": "heavy loss"}
 BATCH = ("indicator", "number")
+#: Bytes of a step beyond its law, over it, with which no headers are explained.
+_FAR_FROM_LAW = 0.1
 SIZE = ("exchanged", "nominal")
 #: Bytes that a step's volume counts, the first by default: segmentation offload hides headers from the captured ones.
 RESPONSES = ("cable", "wire", "payload")
@@ -125,7 +127,9 @@ def regress(
         fitted = replace(
             fitted, notes=(*fitted.notes, *_loss_notes(fitted, used)), excluded=(*fitted.excluded, *unused)
         )
-    notes = (*_response_notes(found, fitted, response), *fitted.notes) if is_volume else fitted.notes
+    notes = fitted.notes
+    if is_volume:
+        notes = (*_law_notes(dataset, found, fitted), *_response_notes(found, fitted, response), *notes)
     return replace(fitted, preset=preset, notes=(*_inferred_notes(dataset), *_capture_notes(dataset, fitted), *notes))
 
 
@@ -177,6 +181,24 @@ def _capture_notes(dataset: Dataset, fitted: Regression) -> list[str]:
     return [
         f"The captures of {losses.height} of the runs lost more than 0.1%, so that their volumes are too low: "
         f"{first_names(named)}."
+    ]
+
+
+def _law_notes(dataset: Dataset, rows: pl.DataFrame, fitted: Regression) -> list[str]:
+    """The runs in the fit whose volume breaks its law (query conservation, which takes longer than the fit)."""
+    used = rows.filter(pl.col(RUN).is_in(fitted.points[RUN].to_list() if fitted.points.height else []))
+    if used.filter((pl.col("implied_bytes") / pl.col("model_bytes") - 1).abs() > _FAR_FROM_LAW).is_empty():
+        return []
+    broken = dataset.query("conservation").filter(pl.col("flagged") & pl.col(RUN).is_in(used[RUN].to_list()))
+    if broken.is_empty():
+        return []
+    named = [f"{run} ({share:+.0%})" for run, share in broken.select(RUN, "unexplained_share").iter_rows()]
+    inferred = " --infer-steps" if dataset.runs_of_inferred_steps else ""
+    sends = "sends" if broken.height == 1 else "send"
+    return [
+        f"{broken.height} of {counted(used[RUN].n_unique(), 'run')} {sends} more or less than the law of the "
+        f"collective makes of model_bytes: {first_names(named)}. A wrong model_bytes, or packets that are missing or "
+        f"there twice, pass for an effect: see its run.toml, and 'ddnn-traces query DATASET conservation{inferred}'."
     ]
 
 

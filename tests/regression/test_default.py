@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 from regression_runs import noted, verdict
 
+import ddnn_traces
 from ddnn_traces.regression import fit, sentences
 from ddnn_traces.regression.fitting import BY_LAW, default_formula
+from ddnn_traces.store import parquet
+from ddnn_traces.traffic.synthetic import SyntheticRun, write_runs
 
 SIZES = (1e6, 4e6, 14e6, 97e6)
 
@@ -172,3 +177,20 @@ def test_incomplete_runs_faults_unfinished_runs_and_heavy_loss_are_left_out_and_
 )
 def test_they_are_kept_on_request_and_where_the_formula_has_their_attribute(options: dict[str, Any], runs: int) -> None:
     assert fit(disturbed_runs(), **options).runs == runs
+
+
+@pytest.mark.long
+def test_a_run_that_breaks_its_law_is_named(tmp_path: Path) -> None:
+    """Its declared model_bytes are half of what it exchanges: the exponent was 0 without a word."""
+    runs = [SyntheticRun(f"r{n}", "ring", workers=3 + n % 2, steps=4, model_bytes=400_000 * n) for n in range(1, 5)]
+    write_runs(tmp_path / "d", runs)
+    file = parquet.partition(tmp_path / "d", "runs", "r4") / "part-0.parquet"
+    declared = pq.read_table(file)
+    place = declared.schema.names.index("model_bytes")
+    pq.write_table(declared.set_column(place, declared.schema[place], [[800_000]]), file)
+    with ddnn_traces.open(tmp_path / "d") as dataset:
+        [said] = [note for note in ddnn_traces.regress(dataset).notes if "law of the collective" in note]
+    assert said.startswith(
+        "1 of 4 runs sends more or less than the law of the collective makes of model_bytes: r4 (+100%). "
+    )
+    assert said.endswith("see its run.toml, and 'ddnn-traces query DATASET conservation'.")
