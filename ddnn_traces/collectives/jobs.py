@@ -206,10 +206,21 @@ def _of_whole_steps(jobs: list[Job], possible: dict[Stream, list[Period]]) -> li
         flows = {stream: period for job in some for stream, period in job.items()}
         whole = None
         if len(some) > 1 or is_ring(list(flows)):
-            whole = _with_best_periods({stream: possible[stream] for stream in flows})
-        is_better = whole and all(whole[stream].score >= BETTER * period.score for stream, period in flows.items())
-        found += [whole] if whole and is_better and (len(some) > 1 or _are_rounds(flows, whole)) else some
+            both = {stream: possible[stream] for stream in flows}
+            whole = _with_best_periods(both) or (_with_equal_steps(both) if len(some) > 1 else None)
+        is_whole = whole and _recur_better(flows, whole) and (len(some) > 1 or _are_rounds(flows, whole))
+        found += [whole] if whole and is_whole else some
     return found
+
+
+def _recur_better(flows: Job, whole: Job) -> bool:
+    """Whether flows recur better with the steps of a whole job: each that has not these already, and there is such."""
+    parts = [stream for stream, period in flows.items() if whole[stream].size > period.size + tolerance(period.size)]
+    others = [stream for stream in flows if stream not in parts]
+    return bool(parts) and (
+        all(whole[stream].score >= BETTER * flows[stream].score for stream in parts)
+        and all(abs(whole[stream].size - flows[stream].size) <= tolerance(flows[stream].size) for stream in others)
+    )
 
 
 def _are_rounds(part: Job, whole: Job) -> bool:
@@ -295,6 +306,26 @@ def _with_best_periods(
             sure = not two or min(period.score for period in job.values()) >= ALWAYS
             if sure and (is_closed(job) or not must_close) and len(_in_phase(job, has_edges)) == 1:
                 return job
+    return None
+
+
+def _with_equal_steps(possible: dict[Stream, list[Period]]) -> Job | None:
+    """All flows, with the shortest step time at which their mean score is nearly the best, and a silence of all flows
+    divides what each of them sends into equal bytes; else None.
+
+    Where layers take another time in each step, flows pause behind different ones: so they are not in phase.
+    """
+    best = float(np.mean([max(period.score for period in found) for found in possible.values()]))
+    for time in sorted({period.time for found in possible.values() for period in found}):
+        near = {stream: [p for p in found if _near(p.time, time)] for stream, found in possible.items()}
+        if not all(near.values()):
+            continue
+        job = {stream: max(found, key=lambda p: p.score) for stream, found in near.items()}
+        if np.mean([period.score for period in job.values()]) < ALMOST_BEST * best or not is_closed(job):
+            continue
+        silences = step_silences(job)
+        if silences is not None and constant(job, silences[1], _OF_A_JOB) == 1:
+            return job
     return None
 
 
