@@ -1,7 +1,7 @@
 -- question: Which host or link makes each training job slow, and what does it cost?
 -- subject: delays
 -- row: a run, a job and a finding, the costliest first, behind it those that chance may explain; a job that nothing delays has none
--- inputs: hosts, job_periods, communicators, collective_transfers, collective_entries, edge_times, edge_causes, edge_marks, stragglers, worker_hosts, late_traffic, clock_differences, links_sent_again, beside_jobs
+-- inputs: hosts, job_periods, communicators, collective_transfers, collective_entries, edge_times, edge_causes, edge_marks, stragglers, worker_hosts, late_traffic, clock_differences, links_sent_again, beside_jobs, job_servers
 -- optional: stragglers
 -- answer: rank, sentence
 -- column: run_id from job_periods
@@ -13,7 +13,7 @@
 -- column: cost_ms ms; mean over the steps behind the first
 -- column: share_of_step ratio; cost_ms over the mean step
 -- column: confidence; explained_share times 1 - p_value, of a host or a delay times the part of the cost that is beyond twice what clocks differ by (clock_differences): no calibrated probability
--- column: explained_share share; part of the time that is lost in this way in the job: by the host, or on the link
+-- column: explained_share share; part of the time that is lost in this way in the job: by the host, or on the link; of a host in a part of the run or beside it in these steps
 -- column: p_value; probability that some host (link) is the worst as often by chance
 -- column: is_established; p_value is 0.05 or less, and clocks differ by less than half of the cost
 -- column: steps_worst steps; in which it lost most: k
@@ -21,12 +21,15 @@
 -- column: sentence from links_sent_again
 -- The unit is a step of this run: what lasts for some steps makes them depend on each other, and says nothing of other runs. p_value is
 -- the binomial tail of k in n, times the hosts (links). Costs are those of the n steps.
+-- Two hosts may be slow one after the other. So a host whose steps are one part of the run, as below, is tested in this part, too, and each other host
+-- beside it: of these n steps it must explain 55%. p_value is then times the parts that n steps of the whole run have, n(n+1)/2, and 0.05 at most.
 -- A host's cost is its own time beyond the median of hosts with as many partners in the same collective, but no more than it enters behind
 -- all hosts of the collective: in a tree an inner host may enter behind its equal, while all wait for a leaf. So it is what a step gains
 -- without this lateness alone, and a lower bound where others enter late, too: the sentence says "at least" where its own time is more
 -- by 5%, and how much that is. Where the programs' events (stragglers) say that waiting for another host of the job costs more than half
 -- of the cost, the host is not called slow. Hosts of unlike roles are compared with their own median over the steps, but no more than the
 -- step is longer than the median step: only what changes in the run is seen. Of two hosts none is called slow.
+-- What the workers of several servers first send in a step (job_servers) counts as one collective among them.
 -- Where a host has other traffic during half of its lateness (late_traffic), as a checkpoint that it writes to a file server, the sentence says so.
 -- An inner stage of a pipeline of four and more is slow, too, where its own times of a step are 1.5 times those of the stage that needs next longest: a
 -- pipeline is as fast as its slowest stage, so the difference is the cost. First and last stages do something else, and are named for no such.
@@ -59,10 +62,22 @@ WITH thresholds AS (
 ), longer AS (
     SELECT run_id, job, step, took_ms - median(took_ms) OVER (PARTITION BY run_id, job) AS longer_ms
     FROM (SELECT *, (end_ns - lag(end_ns) OVER (PARTITION BY run_id, job ORDER BY step)) / 1e6 AS took_ms FROM ends)
+), workers AS (
+    FROM job_servers
+    WHERE NOT is_server
+), entries AS (
+    FROM collective_entries
+    ANTI JOIN workers USING (run_id, job, host_ip)
+    UNION ALL BY NAME
+    SELECT run_id, job, step, -1 AS "position", host_ip, min(entry_ns) AS entry_ns, arg_min(own_ms, entry_ns) AS own_ms,
+           arg_min(is_waiting, entry_ns) AS is_waiting, any_value(servers) AS partners
+    FROM collective_entries
+    JOIN workers USING (run_id, job, host_ip)
+    GROUP BY ALL
 ), entered AS (
     SELECT e.*, longer_ms, "position" * 1000 + partners AS place,
            median(own_ms) OVER (PARTITION BY run_id, job, "position", host_ip) AS usual_ms
-    FROM collective_entries AS e
+    FROM entries AS e
     JOIN longer USING (run_id, job, step)
     JOIN job_periods USING (run_id, job)
     WHERE step > 0 AND own_ms IS NOT NULL AND NOT is_waiting AND len(string_split(hosts, ',')) > 2
@@ -183,9 +198,28 @@ WITH thresholds AS (
     SELECT run_id, job, kind, level, way, host_ip, peer_ip, sum(cost_ms) FILTER (is_lost) AS total_ms, count(*) FILTER (is_lost) AS n,
            count(*) FILTER (is_lost AND is_most) AS k, any_value(behind_first) AS steps, total_ms / steps AS cost_ms, any_value(step_ms) AS step_ms,
            sum(beyond_ms) FILTER (is_lost) / steps AS beyond_ms, min(step) FILTER (is_lost AND is_most) AS first_step,
-           max(step) FILTER (is_lost AND is_most) AS last_step
+           max(step) FILTER (is_lost AND is_most) AS last_step,
+           last_step - first_step + 1 <= least(any_value(most_steps) * steps, steps - any_value(least_steps))
+           AND k >= greatest(any_value(least_steps), any_value(most_steps) * (last_step - first_step + 1)) AS is_part
     FROM judged
+    CROSS JOIN thresholds
     GROUP BY run_id, job, kind, level, way, host_ip, peer_ip
+), scopes AS (  -- a host in a part of the run; other hosts beside that part
+    SELECT run_id, job, host_ip, 'part' AS scope, first_step AS begin_step, last_step AS end_step
+    FROM units
+    WHERE kind = 'slow_host' AND is_part
+    UNION ALL
+    SELECT run_id, job, u.host_ip, 'rest', p.first_step, p.last_step
+    FROM units AS u
+    JOIN units AS p USING (run_id, job, kind)
+    WHERE kind = 'slow_host' AND p.is_part AND u.host_ip <> p.host_ip
+), scoped AS (
+    SELECT s.run_id, s.job, s.host_ip, scope, begin_step, end_step, count(DISTINCT step) AS n,
+           count(*) FILTER (j.host_ip = s.host_ip AND is_most) AS k, sum(cost_ms) FILTER (j.host_ip = s.host_ip) / sum(cost_ms) AS explained_share
+    FROM scopes AS s
+    JOIN (FROM judged WHERE kind = 'slow_host' AND is_lost) AS j
+      ON s.run_id = j.run_id AND s.job = j.job AND (step BETWEEN begin_step AND end_step) = (scope = 'part')
+    GROUP BY ALL
 ), touching AS (
     SELECT run_id, job, kind, touching_way AS way, end_ip AS host_ip, sum(total_ms) AS own_ms
     FROM (SELECT *, unnest(['both', 'both', 'from', 'to']) AS touching_way, unnest([host_ip, peer_ip, host_ip, peer_ip]) AS end_ip
@@ -202,19 +236,27 @@ WITH thresholds AS (
     LEFT JOIN touched USING (run_id, job, host_ip)
     LEFT JOIN ways USING (run_id, job, way, host_ip)
     WINDOW of_kind AS (PARTITION BY run_id, job, kind)
+), in_scopes AS (
+    SELECT *, 'run' AS scope, 1 AS choices
+    FROM explained
+    UNION ALL BY NAME
+    SELECT e.* REPLACE (s.n AS n, s.k AS k, s.explained_share AS explained_share), scope, begin_step, end_step, e.n * (e.n + 1) / 2 AS choices
+    FROM explained AS e
+    JOIN scoped AS s USING (run_id, job, host_ip)
+    WHERE kind = 'slow_host'
 ), tested AS (
-    SELECT *, CASE WHEN level = 3 THEN 0 WHEN rivals = 1 THEN 1 ELSE least(1, rivals * (
+    SELECT *, CASE WHEN level = 3 THEN 0 WHEN rivals = 1 THEN 1 ELSE least(1, rivals * choices * (
                SELECT sum(exp(lgamma(n + 1) - lgamma(i + 1) - lgamma(n - i + 1) + i * ln(chance)
                               + CASE WHEN i = n THEN 0 ELSE (n - i) * ln(1 - chance) END))
                FROM (SELECT unnest(range(k, n + 1)) AS i))) END AS p_value
-    FROM (SELECT *, least(1, CASE WHEN level = 2 AND way = 'both' THEN 2 ELSE 1 END / rivals) AS chance FROM explained)
+    FROM (SELECT *, least(1, CASE WHEN level = 2 AND way = 'both' THEN 2 ELSE 1 END / rivals) AS chance FROM in_scopes)
     CROSS JOIN thresholds
     WHERE share_of_step >= least_share
 ), found AS (
     SELECT t.*, max(explained_share) FILTER (level = 1) OVER of_kind AS of_link,
            max(explained_share) FILTER (way <> 'both') OVER of_kind AS of_way, max(explained_share) FILTER (level = 2) OVER of_kind AS of_host
     FROM tested AS t
-    WHERE p_value <= most_p AND (CASE WHEN level = 2 AND way = 'both' THEN 1 - explained_share <= most_elsewhere * (1 - link_share)
+    WHERE p_value <= if(scope = 'run', most_p, likely_p) AND (CASE WHEN level = 2 AND way = 'both' THEN 1 - explained_share <= most_elsewhere * (1 - link_share)
                                ELSE explained_share >= least_explained AND (level <> 2 OR is_slow) END)
     WINDOW of_kind AS (PARTITION BY run_id, job, kind)
 ), logged AS (
@@ -229,17 +271,21 @@ WITH thresholds AS (
     JOIN logged USING (run_id)
     WHERE list_contains(string_split(hosts, ','), host_ip)
     GROUP BY run_id, job
-), chosen AS (
+), candidates AS (
     FROM found
     LEFT JOIN costliest_logged USING (run_id, job)
     WHERE kind <> 'slow_host' OR coalesce(logged_ip = host_ip OR logged_ms < least_logged * total_ms, true)
     QUALIFY row_number() OVER (
-        PARTITION BY run_id, job, kind
+        PARTITION BY run_id, job, kind, scope, if(scope = 'part', host_ip, NULL)
         ORDER BY CASE WHEN level = 2 AND of_link >= least_of_link * of_host
                         OR level = 1 AND peer_ip IS NOT NULL AND of_link < least_of_link * of_host
                         OR level = 2 AND way = 'both' AND of_way >= least_of_link * of_host
                         OR level = 2 AND way <> 'both' AND of_way < least_of_link * of_host THEN 4 ELSE level END,
                  explained_share DESC, host_ip, peer_ip) = 1
+), chosen AS (
+    FROM candidates
+    QUALIFY row_number() OVER (PARTITION BY run_id, job, kind, host_ip, peer_ip
+                               ORDER BY CASE WHEN scope = 'run' AND p_value <= likely_p THEN 0 WHEN scope = 'run' THEN 3 WHEN scope = 'part' THEN 1 ELSE 2 END) = 1
 ), links AS (
     SELECT c.run_id, c.job, c.kind, sum(payload_bytes) AS payload_bytes, min(gbit_per_s) AS gbit_per_s,
            arg_min(usual_gbit_per_s, gbit_per_s) AS usual_gbit_per_s, bool_or(is_shared) AS is_shared, sum(retransmitted_bytes)::BIGINT AS retransmitted_bytes,
@@ -288,7 +334,6 @@ WITH thresholds AS (
                              ELSE c.kind END AS kind),
            gbit_per_s, usual_gbit_per_s, is_shared, retransmitted_bytes, late_bytes, payload_bytes, other_bytes, window_bytes, extra_ms, activity, met_by,
            marked_share, other_bytes > other_part * payload_bytes AS is_met, coalesce(beyond_ms > least_beyond * cost_ms, false) AS is_bound,
-           last_step - first_step + 1 <= least(most_steps * steps, steps - least_steps) AND k >= greatest(least_steps, most_steps * (last_step - first_step + 1)) AS is_part,
            coalesce(a.label, c.host_ip) AS host, coalesce(b.label, c.peer_ip) AS peer,
            CASE WHEN peer IS NOT NULL THEN format('The link {} to {}', host, peer)
                 WHEN way <> 'both' THEN format('All links {} {}', way, host)
@@ -323,7 +368,8 @@ SELECT run_id, job, row_number() OVER (PARTITION BY run_id, job ORDER BY is_esta
        || format(': {}{} ms of {} ms a step ({:.0f}%)', CASE WHEN is_bound THEN 'at least ' ELSE '' END,
                  format(CASE WHEN cost_ms < 100 THEN '{:.3g}' ELSE '{:.0f}' END, cost_ms),
                  format(CASE WHEN step_ms < 1000 THEN '{:.4g}' ELSE '{:.0f}' END, step_ms), 100 * share_of_step)
-       || CASE WHEN is_part THEN format(', all in steps {} to {}', first_step, last_step) ELSE '' END
+       || CASE WHEN scope = 'rest' THEN format(', beside steps {} to {}', begin_step, end_step)
+               WHEN is_part THEN format(', all in steps {} to {}', first_step, last_step) ELSE '' END
        || CASE kind WHEN 'slow_host'
                     THEN format('; it needs {} longer than the others ({}){}',
                                 CASE WHEN NOT is_bound THEN 'that much'

@@ -230,7 +230,8 @@ def _of_quiet_jobs(dataset: Dataset, quiet: list[_Job], in_doubt: set[_Job]) -> 
     """Of jobs of which nothing else is told. in_doubt: jobs whose steps are doubtful, in which nothing can be seen."""
     if not quiet:
         return
-    sends = sends_alone(dataset.query("job_parallelism"))
+    of_servers = {*dataset.query("job_servers").select("run_id", "job").iter_rows()}
+    sends = sends_alone(dataset.query("job_parallelism")) - of_servers
     beside = [_first_of_job(dataset.query(name)) for name in ("beside_jobs", "links_sent_again")]
     for job in quiet:
         if job in sends or job not in in_doubt:

@@ -39,6 +39,24 @@ def test_one_part_of_the_steps_is_named(tmp_path: Path) -> None:
     assert "in steps" not in scattered
 
 
+def test_two_hosts_that_are_slow_one_after_the_other_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No host explains 55% of all steps. Two steps beside the part are so by chance."""
+    monkeypatch.setattr("slow_rings.STEPS", 30)
+    first = {(1, step): 30.0 for step in (*range(1, 10), *range(20, 30))}
+    second = {(3, step): 60.0 for step in range(10, 20)}
+    few = {(1, step): 30.0 for step in (2, 25)}
+    with dataset(tmp_path, ring("both", 1, first | second), ring("few", 2, few | second)) as opened:
+        found = opened.query("verdicts").filter(kind="slow_host")
+    assert found.select("run_id", "host_ip", "steps_worst", "is_established").rows() == [
+        ("both", HOSTS[3], 10, True),
+        ("both", HOSTS[1], 19, True),
+        ("few", HOSTS[3], 10, True),
+    ]
+    part, rest, _ = found["sentence"]
+    assert "in 10 of 29 steps behind the first: " in part and "%), all in steps 10 to 19; it needs" in part
+    assert "%), beside steps 10 to 19; it needs" in rest
+
+
 def test_a_delayed_acknowledgement_of_a_slow_host_is_no_delay_of_its_link(tmp_path: Path) -> None:
     with dataset(tmp_path, ring("r", 1, always(2, 40), answer_ms=35, unread=1)) as run:
         found = run.query("verdicts")

@@ -432,6 +432,24 @@ def test_beside_nothing_diagnose_tells_of_other_traffic_and_of_bytes_sent_again(
     ]
 
 
+def test_workers_of_two_servers_are_compared(tmp_path: Path) -> None:
+    """Of six hosts of which two were servers, one worker 100 ms slower, diagnose said that no host can be called slow."""
+    case = read_case(Path(__file__).parents[1] / "queries/verdicts/slow_worker_of_two_servers", as_text=True)
+    at_once = pl.col("first_ns").cast(pl.Int64)
+    late = pl.col("flow_id").is_in(["2", "3"])  # of the worker that is late
+    even = {
+        **case,
+        "messages": case["messages"].with_columns(
+            first_ns=pl.when(late).then(at_once - 20_000_000).otherwise(at_once).cast(pl.String)
+        ),
+    }
+    told = []
+    for name, tables in (("late", case), ("even", even)):
+        with write_dataset(tmp_path / name, tables) as opened:
+            told.append(diagnosis.diagnose(opened).rows()["kind"].to_list())
+    assert told == [["slow_host"], ["nothing"]]
+
+
 def test_of_jobs_of_sends_alone_diagnose_says_that_no_host_can_be_called_slow(
     command: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
