@@ -433,7 +433,7 @@ def test_beside_nothing_diagnose_tells_of_other_traffic_and_of_bytes_sent_again(
 
 
 def test_workers_of_two_servers_are_compared(tmp_path: Path) -> None:
-    """Of six hosts of which two were servers, one worker 100 ms slower, diagnose said that no host can be called slow."""
+    """One of them was 100 ms slower, and diagnose said that nobody can tell which host is slow."""
     case = read_case(Path(__file__).parents[1] / "queries/verdicts/slow_worker_of_two_servers", as_text=True)
     at_once = pl.col("first_ns").cast(pl.Int64)
     late = pl.col("flow_id").is_in(["2", "3"])  # of the worker that is late
