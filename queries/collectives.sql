@@ -11,7 +11,7 @@
 -- column: kind_or; what else the same traffic could be; null where nothing else is known
 -- column: evidence; what the kind was told by
 -- column: tensor_bytes bytes; size as nccl-tests prints it, no volume; of an all-to-all what a host has for all, on average; of a send its payload
--- column: confidence share; estimate of how often kind and hosts are right, from runs with truth: by the evidence, times seen_steps / steps, steady_share, and seen_share where the hosts of the pattern may be more than those seen
+-- column: confidence share; estimate of how often kind and hosts are right, from runs with truth: by the evidence, times seen_steps / steps, steady_share, and seen_share where the hosts of the pattern may be more than those seen. It takes the steps of the job for right: see jobs
 -- column: algorithm; ring, rings (several at once), double_binary_tree, star, tree, recursive_doubling, halving_doubling or direct
 -- column: channel; number of the ring or tree among those at once, from 0
 -- column: hosts; addresses with commas between: of a ring in its order, of a send from and to, else sorted

@@ -54,6 +54,12 @@ _BETWEEN_HOSTS = frozenset(
     | {"verdicts"}
 )
 
+#: Queries whose rows are of a job's steps, which may be several or a part of one where jobs.agreed_share is below 1.
+_OF_JOB_STEPS = frozenset({"collectives", "communicators", "job_periods", "job_steps", "verdicts"})
+_FEW_RUNS = (
+    20  # whose doubts are looked for: that takes 30 ms of CPU a run, several times what most of these queries do
+)
+
 #: Table -> the query that has its rows of inferred steps.
 _INFERRED = {"steps": "inferred_step_rows", "step_flows": "inferred_step_flows"}
 
@@ -511,6 +517,8 @@ class Dataset:
         problems = [f"run {row['run_id']}: {row['problem']}" for row in rows]
         if name == "inferred_steps":
             problems += self._steps_by_bytes()
+        if name in _OF_JOB_STEPS:
+            problems += self._doubtful_steps()
         if _mixes_jobs(name, self._infers_steps) and not catalogue.SELECTION.keys() & params:
             problems += self._other_traffic(name, params)
         return problems + missing.lines_of_undeclared(self._connection, name, len(self.run_ids))
@@ -538,6 +546,19 @@ class Dataset:
             "(query job_steps)"
             for row in rows
             if row["found_by"] == "bytes"
+        ]
+
+    def _doubtful_steps(self) -> list[str]:
+        """The jobs whose steps are not those of the log or of pauses, with the confidence that the query jobs gives; of
+        many runs, that this query tells."""
+        if len(self.run_ids) > _FEW_RUNS:
+            return ["the steps of jobs are taken for right; query jobs says of which runs they are doubtful"]
+        return [
+            f"run {job['run_id']}, job {job['job']}: its flows repeat their bytes in {job['steps']} steps, the log or "
+            f"pauses show {job['other_steps']}, so a collective may be of several steps, or a part of one (query jobs: "
+            f"confidence {job['confidence']:.2f})"
+            for job in self.query_arrow("jobs", {}).to_pylist()
+            if job["agreed_share"] < 1
         ]
 
     def missing_files(self) -> list[str]:

@@ -317,6 +317,21 @@ def test_steps_by_repeated_bytes_are_named_beside_those_by_pauses(
         assert opened.remarks("traffic_matrix", {}) == []
 
 
+def test_collectives_of_doubtful_steps_are_said_to_be_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An all-reduce was two of half the bytes, each at confidence 0.98."""
+    case = Path(__file__).parents[1] / "queries" / "jobs" / "the_log_has_twice_the_steps"
+    with write_dataset(tmp_path / "dataset", read_case(case)) as opened:
+        (said,) = opened.remarks("collectives", {})
+        assert not any("query jobs" in line for line in opened.remarks("traffic_matrix", {}))
+        monkeypatch.setattr("ddnn_traces.query.dataset._FEW_RUNS", 0)
+        (of_many,) = opened.remarks("collectives", {})
+        assert of_many.endswith("query jobs says of which runs they are doubtful")
+    assert said == (
+        "run r, job 0: its flows repeat their bytes in 6 steps, the log or pauses show 12, so a collective may be of "
+        "several steps, or a part of one (query jobs: confidence 0.50)"
+    )
+
+
 @pytest.mark.long
 def test_nothing_is_to_choose_where_a_communicator_is(tmp_path: Path, cache: Path) -> None:
     """Experts: the flows of the all-reduce of all workers carry the all-to-alls of the groups, too."""
