@@ -16,8 +16,8 @@
 -- column: channel; number of the ring or tree among those at once, from 0
 -- column: hosts; addresses with commas between: of a ring in its order, of a send from and to, else sorted
 -- column: steps steps; steps in which it was seen
--- column: start_ms ms; from the start of the step to its first packet, median over steps; of collectives that no pause divides the same
--- column: end_ms ms; from the start of the step to its last packet, median over steps; of collectives that no pause divides the same
+-- column: start_ms ms; from the start of the step to its first packet, median over steps; of collectives that no pause divides that of all of them, as evidence says
+-- column: end_ms ms; from the start of the step to its last packet, median over steps; of collectives that no pause divides that of all of them
 -- A send is what no pattern of several hosts explains: a part of one whose pauses were not seen looks the same. What hosts
 -- send directly to all others may be an all-to-all, an all-gather or an all-reduce.
 -- tensor_bytes is no volume: of N hosts a ring sends 2(N-1) times the bytes of an all-reduce, N-1 times those of an all-gather or a

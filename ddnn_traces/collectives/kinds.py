@@ -467,8 +467,10 @@ def _all_reduce(pieces: Sequence[_Piece], volume: float, size: int, by: str) -> 
     evidence = {
         "rounds": f"{rounds} messages on each of {size} flows, in {counted(len(pieces), 'phase')}",
         "pauses": f"{counted(len(pieces), 'phase')} of {size} hosts, with pauses that are short beside them",
-        "segments": f"{rounds} messages on each of {size} flows, shorter than gloo sends those of one all_reduce",
-        "lengths": f"messages of one of several lengths on each of {size} flows, without a pause",
+        "segments": f"{rounds} messages on each of {size} flows, shorter than gloo sends those of one all_reduce: of "
+        "several, whose mean bytes these are, and whose times are not told apart",
+        "lengths": f"messages of one of several lengths on each of {size} flows, without a pause: "
+        "times are not told apart",
     }[by]
     halves = "two all_gather or reduce_scatter, or one of twice the bytes"
     if size == 2:

@@ -258,6 +258,8 @@ def test_all_reduces_of_ddp(name: str, sizes: list[int]) -> None:
     [job] = tables.jobs_of(name, pq.read_table(Path(__file__).parent / f"{name}.parquet")).to_pylist()
     assert [one["kind"] for one in job["collectives"]] == ["all_reduce"] * len(sizes)
     assert [one["tensor_bytes"] for one in job["collectives"]] == pytest.approx(sizes, rel=1e-5)
+    several = [one["evidence"].endswith("times are not told apart") for one in job["collectives"]]
+    assert several == [len(sizes) > 1] * len(sizes)
 
 
 def test_two_rings_of_three_hosts_are_told_from_direct_exchange_by_their_messages() -> None:
