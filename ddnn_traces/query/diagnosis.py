@@ -37,8 +37,8 @@ _OF_TWO = (
     "wait until the other is ready."  # gloo and NCCL send a message when its receiver has asked for it
 )
 _OF_SENDS = (
-    "Its collectives are sends between two hosts each, so nobody can tell which host is slow: none enters one with "
-    "others (queries collectives, host_activity)."
+    "collectives are sends between two hosts each, so nobody can tell which host is slow: none enters one with others "
+    "(query collectives has when each starts)."
 )
 _NOTHING = "Nothing stands out."
 _ALONE = (
@@ -235,7 +235,7 @@ def _of_quiet_jobs(dataset: Dataset, quiet: list[_Job], in_doubt: set[_Job]) -> 
     beside = [_first_of_job(dataset.query(name)) for name in ("beside_jobs", "links_sent_again")]
     for job in quiet:
         if job in sends or job not in in_doubt:
-            kind, sentence = ("sends_alone", _OF_SENDS) if job in sends else ("nothing", _NOTHING)
+            kind, sentence = ("sends_alone", f"Its {_OF_SENDS}") if job in sends else ("nothing", _NOTHING)
             yield Remark(*job, kind, " ".join([sentence, *(found[job] for found in beside if job in found)]))
 
 
@@ -244,6 +244,14 @@ def sends_alone(job_parallelism: pl.DataFrame) -> set[_Job]:
     others, to be compared with. job_parallelism: rows of the query."""
     rows = job_parallelism.filter(pl.col("groups") == pl.col("unknown_groups"))
     return {*rows.select("run_id", "job").iter_rows()}
+
+
+def of_sends(jobs: list[_Job]) -> str:
+    """What is said of all these jobs of sends_alone at once; empty where there is none."""
+    if not jobs:
+        return ""
+    runs = listed(sorted({run_id for run_id, _ in jobs}), _MOST_RUNS)
+    return f"In {counted(len(jobs), 'job')} ({runs}) {_OF_SENDS}"
 
 
 def _first_of_job(rows: pl.DataFrame) -> dict[_Job, str]:

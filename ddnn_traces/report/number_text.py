@@ -89,12 +89,12 @@ def number_of(value: Any) -> float:
 
 
 #: From so many values on, a sentence has their median in place of the least and the most.
-_FEW = 5
+FEW = 5
 
 
 def span(values: pl.Series, form: Callable[[float], str] = digits) -> str:
     """The least and the most of few values, the median of more, each in that form."""
-    if values.drop_nulls().len() >= _FEW and values.n_unique() > 1:
+    if values.drop_nulls().len() >= FEW and values.n_unique() > 1:
         return f"{form(number_of(values.median()))} (median)"
     low, high = (form(number_of(value)) for value in (values.min(), values.max()))
     return low if low == high else f"{low} to {high}"
@@ -108,7 +108,7 @@ def typical(frame: pl.DataFrame, column: str, form: Callable[[float], str] = dig
     """
     runs = frame.drop_nulls(column).group_by("run_id").agg(pl.col(column).median().cast(pl.Float64)).sort("run_id")
     values = runs[column]
-    if runs.height < _FEW:
+    if runs.height < FEW:
         return span(values, form)
     low, high = (number_of(values.quantile(share, "linear")) for share in (0.25, 0.75))
     beyond = pl.max_horizontal(low - pl.col(column), pl.col(column) - high) - 1.5 * (high - low)
@@ -123,7 +123,7 @@ def typical(frame: pl.DataFrame, column: str, form: Callable[[float], str] = dig
 
 def counts(values: pl.Series, noun: str) -> str:
     """The least and the most of few whole numbers of a noun, 3 to 5 flows; the median of more."""
-    if values.drop_nulls().len() >= _FEW and values.n_unique() > 1:
+    if values.drop_nulls().len() >= FEW and values.n_unique() > 1:
         middle = number_of(values.median())
         return f"{counted(int(middle), noun) if middle.is_integer() else f'{digits(middle)} {noun}s'} (median)"
     low, high = (int(number_of(value)) for value in (values.min(), values.max()))

@@ -205,6 +205,23 @@ def test_the_headline_leaves_out_jobs_whose_steps_are_doubtful(tmp_path: Path) -
         "not seen. What 1 job loses is doubtful, as its steps are (query jobs); the costliest, in late: "
         "worker-2 is late in"
     )
+    [table] = section.tables
+    assert dict(zip(table.columns, table.rows[0], strict=True))["steps in doubt"].endswith(
+        " by bytes, 6 by pauses or log"
+    )
+
+
+def test_findings_in_doubt_stand_behind_sure_ones() -> None:
+    """The table began with a finding of doubtful steps, which the sentence above it leaves to the end."""
+    found = pl.DataFrame(
+        {"run_id": ["a", "b", "c"], "job": 0, "rank": 1, "share_of_step": [0.4, 0.8, 0.9],
+         "is_established": [True, True, False]}
+    )  # fmt: skip
+    doubtful = pl.DataFrame({"run_id": ["b"], "job": [0], "steps": [49], "other_steps": [25]})
+    rows = steps._by_trust(found, doubtful)
+    assert rows.select("run_id", "doubt").rows() == [
+        ("a", None), ("b", "49 by bytes, 25 by pauses or log"), ("c", None),
+    ]  # fmt: skip
 
 
 def test_findings_by_chance_stand_behind_long_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -465,6 +482,10 @@ def test_of_jobs_of_sends_alone_diagnose_says_that_no_host_can_be_called_slow(
     with dataset(tmp_path / "dataset", ring("sends", 1), ring("even", 2)) as opened:
         monkeypatch.setattr(diagnosis, "sends_alone", lambda _: {("sends", 0)})
         told = diagnosis.diagnose(opened)
+        with Results(opened) as results:
+            [section] = steps.chapter.sections(results, only=["delays"])
+    assert section.headline.startswith("Nothing stands out in 1 job: ")  # of those that can be compared
+    assert "In 1 job (sends) collectives are sends between two hosts each, so nobody can tell" in section.headline
     assert [(one.run_id, one.kind) for one in told.remarks] == [("even", "nothing"), ("sends", "sends_alone")]
     assert told.lines()[0] == "Nothing stands out in 1 job."
     assert told.lines()[1].startswith("sends, job 0: Its collectives are sends between two hosts each, so nobody ")

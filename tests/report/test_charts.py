@@ -50,6 +50,16 @@ def specs(dataset: Dataset, query: Query) -> dict[str, dict[str, Any]]:
     return specs | {name: spec_of(name, frame) for name, frame in not_in_the_report.items()}
 
 
+def test_runs_of_one_law_are_points_of_their_own() -> None:
+    """Runs of 6 and of 12 model sizes were one mark at 9, which neither has."""
+    runs = pl.concat([BY_LAW, BY_LAW.head(1).with_columns(run_id=pl.lit("c"), step_bytes=12.4e6)])
+    drawn_at = {
+        row["run_id"]: row["models"]
+        for rows in spec_of("volume_by_law", runs)["datasets"].values() for row in rows if "run_id" in row
+    }  # fmt: skip
+    assert drawn_at == pytest.approx({"a": 6.1, "b": 10.2, "c": 12.4})
+
+
 def axes(node: Any) -> Iterator[dict[str, Any]]:
     """The axes and headers of a compiled chart that have a title."""
     if isinstance(node, dict):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import polars as pl
 import pytest
 from datasets import read_case, write_dataset
 
@@ -47,6 +50,25 @@ def test_the_kind_of_training_is_told_with_what_is_not_known(tmp_path: Path) -> 
     assert "How the job of 2 hosts is parallelised is not known (1 group of 2 hosts): sends between" in parts.headline
     three = sections(tmp_path / "three", "job_parallelism/sends_of_stages_and_of_a_server")["collectives"]
     assert "job 0 of stages (3 hosts) is pipeline parallel (2 groups of 2 hosts)." in three.headline
+
+
+def test_a_job_that_is_not_known_is_named_with_its_topology() -> None:
+    """Two servers' job was "not known", and named nowhere, beside a sure topology of its run."""
+    jobs = pl.DataFrame({"run_id": ["a", "b", "c", "servers"], "job": 0, "hosts": "x,y,z"})
+    kinds = jobs.select("run_id", "job", parallelism=pl.lit("data (1 group of 3 hosts)")).with_columns(
+        pl.when(run_id="servers")
+        .then(pl.lit("unknown (8 groups of 2 hosts)"))
+        .otherwise("parallelism")
+        .alias("parallelism")
+    )
+    rows = {
+        "jobs": jobs, "job_parallelism": kinds,
+        "topology": pl.DataFrame({"run_id": ["servers"], "topology": ["sharded_parameter_server"]}),
+    }  # fmt: skip
+    section = cast(Section, SimpleNamespace(rows=lambda source: rows[source.query]))
+    assert host_pairs._parallelism(section) == (
+        "Guessed from traffic: 3 jobs data parallel; 1 job not known (servers: sharded parameter server)."
+    )
 
 
 def test_the_runner_up_is_said_to_be_untested(tmp_path: Path) -> None:

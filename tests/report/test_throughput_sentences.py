@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import polars as pl
 import pytest
@@ -11,7 +13,7 @@ from datasets import read_case, write_dataset
 import ddnn_traces
 from ddnn_traces.report import number_text
 from ddnn_traces.report.chapters import summary, time
-from ddnn_traces.report.section import Results
+from ddnn_traces.report.section import Results, Section
 from ddnn_traces.traffic import simulator
 from ddnn_traces.traffic.simulator import specification
 from ddnn_traces.traffic.synthetic import SyntheticRun, write_runs
@@ -87,6 +89,18 @@ def test_a_run_of_minutes_has_the_papers_interval_beside_ours(tmp_path: Path) ->
     assert "from 200 s to 300 s" in section.tables[-1].caption
 
 
+def test_a_run_that_a_check_flags_does_not_stand_for_all() -> None:
+    """A run whose clocks differ was the first picture, beside the same training without a fault."""
+    means = pl.DataFrame({"run_id": ["a", "b", "c"], "gbit_per_s": [1.0, 2.0, 3.0]})
+    overview = means.select("run_id", hosts=4, steps=10)
+    faults: dict[str, pl.DataFrame] = {}
+    results = SimpleNamespace(faults=faults)
+    section = cast(Section, SimpleNamespace(results=results, rows=lambda _: overview))
+    assert summary._representative(section, means) == "b"
+    faults["host_clock"] = pl.DataFrame({"run_id": ["b"]})
+    assert summary._representative(section, means) == "a"
+
+
 def test_logs_and_captures_are_apart() -> None:
     means = pl.DataFrame({"run_id": ["a", "b", "c"], "stretch": ["training", "training", "capture"],
                           "gbit_per_s": [2.0, 3.0, 0.1], "inferred": [None, None, 0.5]})  # fmt: skip
@@ -110,7 +124,7 @@ def test_the_pause_behind_a_kill_is_in_no_mean_and_its_run_is_not_the_first_pict
     pause = "a process or host was killed; 5.9 s pass until the next step ends (query fault_recovery)."
     for headline in (section.headline for section in (first, *of_all)):
         assert headline.endswith(f"The mean leaves out 1 of 3 runs, in which {pause}" if others else f"pause: {pause}")
-    trained = " to ".join(number_text.rate(means[run]) for run in others)
+    trained = " to ".join(f"{number_text.rate(means[run])} ({run})" for run in others)
     assert sorted(means.values())[len(others) // 2] == means[KILLED]
     assert (f"transmit {trained} in training on average" in first.headline) == bool(others)
     assert ("on average" in first.headline) == bool(others) == ("on average" in of_all[0].headline)

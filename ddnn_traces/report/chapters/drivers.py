@@ -19,7 +19,7 @@ from ddnn_traces.report.number_text import (
     yes_no,
 )
 from ddnn_traces.report.section import LINES_AT_FIRST, Chapter, Column, Section, Source, Table, numbers, texts
-from ddnn_traces.text import counted
+from ddnn_traces.text import counted, listed
 
 EXCLUDED = 80  # runs whose reason is stated
 ACCURACY_POINTS = 60  # of a run
@@ -44,6 +44,8 @@ _NO_SIMULATED_STEPS = (
     "link_utilization has the rows of captures whose bandwidth_mbit is declared."
 )
 
+
+_MOST_NAMES = 3  # of runs, in a sentence
 
 chapter = Chapter("drivers", "What drives volume and time")
 
@@ -101,6 +103,12 @@ def drivers(section: Section, frame: pl.DataFrame) -> None:
     section.headline = (
         f"{sentences.drivers(fit)}{'' if fit.size_column else without_size} {fit.synthetic or ''}".rstrip()
     )
+    faults = section.results.faults.get("conservation")
+    if faults is not None and (off := sorted({*faults["run_id"]} & {*fit.points["run_id"]})):
+        runs = f"{counted(len(off), 'run')} ({listed(off, _MOST_NAMES)})"
+        section.headline += (
+            f" The volume of {runs} breaks the law of its collective (check conservation): see model_bytes."
+        )
     for chart, points, caption in residual_charts(fit):
         section.figure(chart, points, caption, others=[fit.left], parts=[section.part(points, frame)])
     section.tables = _fit_tables(fit)

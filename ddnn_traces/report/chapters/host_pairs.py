@@ -11,7 +11,7 @@ from ddnn_traces.report.charts import topology as drawing
 from ddnn_traces.report.charts import wire, zerwas
 from ddnn_traces.report.number_text import count, counts, number_of, percent, span, typical, words, yes_no
 from ddnn_traces.report.section import NO_FLOWS, NO_JOB, Chapter, Column, Section, Source, numbers, texts
-from ddnn_traces.text import counted
+from ddnn_traces.text import counted, listed
 
 MOST_HOSTS = 32  # of a heatmap
 PAIR_VOLUME = Source("pair_volume", {"hosts": MOST_HOSTS})
@@ -166,8 +166,17 @@ def _parallelism(section: Section) -> str:
     else:
         roles = [" and ".join(_ROLES[role] for role in re.findall(_ROLE, of_job)) for of_job in jobs["parallelism"]]
         counted_kinds = sorted(Counter(roles).items(), key=lambda kind: (-kind[1], kind[0]))
-        kinds = [f"{counted(number, 'job')} {kind}" for kind, number in counted_kinds]
+        unknown = [run for run, role in zip(jobs["run_id"], roles, strict=True) if role == _ROLES["unknown"]]
+        named = {_ROLES["unknown"]: f" ({_with_topologies(section, unknown)})"} if unknown else {}
+        kinds = [f"{counted(number, 'job')} {kind}{named.get(kind, '')}" for kind, number in counted_kinds]
     return f"Guessed from traffic: {'; '.join(kinds)}."
+
+
+def _with_topologies(section: Section, runs: list[str]) -> str:
+    """The runs, with the topology that their traffic shows where it shows one."""
+    known = dict(section.rows(Source("topology")).select("run_id", "topology").iter_rows())
+    shown = {run: known.get(run, "unknown") for run in dict.fromkeys(runs)}
+    return listed([run if of == "unknown" else f"{run}: {words(of)}" for run, of in shown.items()], _FEW_JOBS)
 
 
 def _of_one_job(job: dict[str, str]) -> str:

@@ -54,11 +54,9 @@ chapter = Chapter("steps", "Where steps go")
     draws=(),
 )
 def delays(section: Section, jobs: pl.DataFrame) -> None:
-    found = section.rows(Source("verdicts")).sort(
-        ~pl.col("is_established"), -pl.col("share_of_step"), "run_id", "job", "rank"
-    )
     stepped = section.results.stepped_jobs
     doubtful = diagnosis.doubtful(stepped)
+    found = _by_trust(section.rows(Source("verdicts")), doubtful)
     trusted = stepped.join(doubtful, on=["run_id", "job"], how="anti")
     sure = found.join(trusted, on=["run_id", "job"], how="semi")
     established = sure.filter("is_established")
@@ -69,16 +67,19 @@ def delays(section: Section, jobs: pl.DataFrame) -> None:
     ]
     off = section.results.clocks
     section.lists = [(title, of_jobs) for title, _, of_jobs in others if of_jobs]
-    two = diagnosis.of_two_hosts(stepped)
-    said = [costliest(established, jobs, trusted.height)]
+    two, sends = diagnosis.of_two_hosts(stepped), _of_sends(section, trusted, found)
+    unlike = {*((one.run_id, one.job) for one in two), *sends} - {*sure.select("run_id", "job").iter_rows()}
+    comparable = trusted.height - len(unlike & {*trusted.select("run_id", "job").iter_rows()})
+    said = [costliest(established, jobs, comparable)]
     said += [f"{what} in {counted(len(of_jobs), 'job')}: {of_jobs[0]}" for _, what, of_jobs in others if of_jobs]
     if established.height:
         said.append(by_chance(sure, established))
     elif section.lists:
         said.append(_unsure("", sure.height))
     else:
-        said.append(_nothing(sure.height, trusted.height if sure.height else max(0, trusted.height - len(two))))
-    said += [_doubts(doubtful, found), _without_steps(jobs.height - stepped.height), diagnosis.of_two(two), *off[:1]]
+        said.append(_nothing(sure.height, comparable))
+    said += [_doubts(doubtful, found), _without_steps(jobs.height - stepped.height)]
+    said += [diagnosis.of_two(two), diagnosis.of_sends(sends), *off[:1]]
     section.headline = " ".join(filter(None, said))
     if without := section.results.without_job:
         section.lists.append(("Runs without a job", without))
@@ -89,12 +90,28 @@ def delays(section: Section, jobs: pl.DataFrame) -> None:
     columns = [
         texts("run", "run_id"), numbers("job", "job", count), numbers("rank", "rank", count),
         texts("finding", "sentence"), numbers("confidence", "confidence"),
+        *([texts("steps in doubt", "doubt")] if found["doubt"].count() else []),
     ]  # fmt: skip
     caption = (
         "Hosts and links that alone cost 5% of a mean step or more, in each run by itself: its steps are not "
         "independent, and other runs may differ. What all hosts share is not seen (docs/delays.md)."
     )
     section.table(found, columns, caption, Source("verdicts"), noun="finding")
+
+
+def _by_trust(found: pl.DataFrame, doubtful: pl.DataFrame) -> pl.DataFrame:
+    """The costliest finding first; behind it those of jobs with doubtful steps, and those that chance may explain."""
+    doubt = pl.format("{} by bytes, {} by pauses or log", "steps", "other_steps").alias("doubt")
+    rows = found.join(doubtful.select("run_id", "job", doubt), on=["run_id", "job"], how="left")
+    order = ~pl.col("is_established"), pl.col("doubt").is_not_null(), -pl.col("share_of_step")
+    return rows.sort(*order, "run_id", "job", "rank")
+
+
+def _of_sends(section: Section, jobs: pl.DataFrame, found: pl.DataFrame) -> list[tuple[str, int]]:
+    """Run and job of those of which no finding tells, as no host enters a collective with others."""
+    sends = diagnosis.sends_alone(section.rows(Source("job_parallelism")))
+    quiet = jobs.join(found, on=["run_id", "job"], how="anti").select("run_id", "job").sort("run_id", "job")
+    return [job for job in quiet.iter_rows() if job in sends]
 
 
 #: What a finding of a kind is, where the kind alone cannot be counted.
@@ -414,7 +431,12 @@ def inferred_steps(section: Section, score: pl.DataFrame) -> None:
             f" The captures of {counted(partly.height, 'run')} of these do not cover all hosts: "
             "parts of a step may pass for its steps."
         )
+    surer = section.rows(Source("step_sources")).filter(found_by="bytes").join(structured, on="run_id", how="semi")
+    surer = surer.filter(~pl.col("run_id").is_in(inferred))
     section.sentences = [
+        f"{run_id}: its flows repeat their bytes in {steps} steps, which are surer (query job_steps, --infer-steps)"
+        for run_id, steps in surer.select("run_id", "steps").iter_rows()
+    ] + [
         f"{run_id}: asynchronous; its workers end steps at different times, and the logs have no boundaries of the run"
         for run_id in score.filter("is_asynchronous")["run_id"]
     ]

@@ -9,7 +9,7 @@ import polars as pl
 from ddnn_traces.report.chapters import drivers
 from ddnn_traces.report.chapters.time import by_inferred_steps, by_stretch, without_kills
 from ddnn_traces.report.charts import regression, wire
-from ddnn_traces.report.number_text import number_of, percent, rate, size, typical
+from ddnn_traces.report.number_text import FEW, number_of, percent, rate, size, typical
 from ddnn_traces.report.section import NO_FLOWS, Chapter, Results, Section, Source
 from ddnn_traces.text import counted
 
@@ -54,8 +54,8 @@ def law(section: Section, frame: pl.DataFrame) -> None:
         section.sentences = [_of_one_law(shown)]
         return
     caption = (
-        "Median of the runs of a topology and number of workers, on the cable, over model_bytes; headers and other "
-        "traffic put a mark above its law. Runs that the fit leaves out are not drawn."
+        "A point is a run: its volume on the cable, over model_bytes; headers and other traffic put it above its law. "
+        "Runs that the fit leaves out are not drawn."
     )
     section.figure(regression.volume_by_law, shown, caption, parts=[section.part(shown, frame)])
 
@@ -102,8 +102,9 @@ def throughput(section: Section, _: pl.DataFrame) -> None:
         "All pairs of hosts, stacked, in windows of 1, 2 or 5 times a power of ten; at first the training. Red: "
         "windows in which payload was sent again. Drag over the grey strip to enlarge a range, double-click it for the "
         f"whole run; click a pair in the legend to see it alone. Of a run the {pairs} pairs that send most are drawn "
-        "apart. The run with the median throughput comes first, of the runs that have a log and three hosts or more "
-        f"where some do{', and no kill' if killed and trained.height else ''}."
+        "apart. The run with the median throughput comes first, of the runs in which no data check finds "
+        f"anything, with a log and three hosts or more where some are so"
+        f"{', and no kill' if killed and trained.height else ''}."
         + (" A gap in a run with a kill is the pause until its training goes on." if killed else "")
     )
     lead = _representative(section, means if trained.is_empty() else trained)
@@ -133,13 +134,20 @@ def _came_late(section: Section, several: bool) -> str:
 
 
 def _typical_rate(means: pl.DataFrame) -> str:
-    return typical(means, "gbit_per_s", rate)
+    """The median of five runs and more; the least and the most of fewer, with their runs."""
+    few = means.select("run_id", pl.col("gbit_per_s")).sort("gbit_per_s", "run_id")
+    (least, low), (most, high) = few.row(0), few.row(-1)
+    if few.height >= FEW or rate(low) == rate(high):
+        return typical(means, "gbit_per_s", rate)
+    return f"{rate(low)} ({least}) to {rate(high)} ({most})"
 
 
 def _representative(section: Section, means: pl.DataFrame) -> str:
-    """The run of median throughput among those with steps and with three hosts or more, as far as there are such."""
+    """The run of median throughput among those in which no data check finds a problem, that have steps, three hosts or
+    more, as far as there are such."""
     runs = means.join(section.rows(Source("run_overview")).select("run_id", "hosts", "steps"), on="run_id")
-    for wanted in (pl.col("steps") > 0, pl.col("hosts") > 2):
+    flagged = {run for rows in section.results.faults.values() for run in rows["run_id"]}
+    for wanted in (~pl.col("run_id").is_in(flagged), pl.col("steps") > 0, pl.col("hosts") > 2):
         runs = runs.filter(wanted) if runs.filter(wanted).height else runs
     runs = runs.sort("gbit_per_s", "run_id")
     return "" if runs.is_empty() else str(runs["run_id"][(runs.height - 1) // 2])

@@ -92,18 +92,18 @@ def step_volume_fit(frame: pl.DataFrame) -> alt.TopLevelMixin:
 
 @style.chart("Volume of a step, in model sizes, against the number of workers, with the law of each topology")
 def volume_by_law(frame: pl.DataFrame) -> alt.TopLevelMixin:
-    """Volume of a step as a multiple of the model's size, by workers: measured marks on the lines of the laws.
+    """Volume of a step as a multiple of the model's size, by workers: measured runs on the lines of the laws.
 
-    A mark is the runs of a number of workers whose topologies have one law, at their median. frame: as step_volume_fit;
-    rows without a law or workers are left out.
+    A point is a run; the name of those of a number of workers whose topologies have one law stands at their median run.
+    frame: as step_volume_fit; rows without a law or workers are left out.
     """
     there = frame.drop_nulls(["workers", "law_factor"]).with_columns(
         topology=pl.col("topology").str.replace_all("_", " "), models=pl.col("step_bytes") / pl.col("size_bytes")
     )
     names = pl.col("topology").unique().sort().str.join(", ")
     marks = there.group_by("workers", "law_factor").agg(
-        pl.len().alias("runs"), names, pl.col("models").median(), least=pl.col("models").min(),
-        most=pl.col("models").max(),
+        pl.len().alias("runs"), names,
+        pl.col("models").quantile(0.5, "lower"),
     )  # fmt: skip
     marks = marks.with_columns(label=pl.format("{} ({})", "topology", "runs"))
     least, most = (cast(int, marks["workers"].min()), cast(int, marks["workers"].max()))
@@ -119,15 +119,18 @@ def volume_by_law(frame: pl.DataFrame) -> alt.TopLevelMixin:
         x=x, y="law_factor:Q", detail="topology:N",
         tooltip=style.tips(("topology:N", "topology"), ("law_factor:Q", "by law (model sizes)", ".4~g")),
     )  # fmt: skip
+    of_law = ("workers:Q", "workers"), ("law_factor:Q", "by law (model sizes)", ".4~g")
+    y = alt.Y("models:Q", title="volume of a step (model sizes)")
     base = style.data_chart(marks.sort("workers", "law_factor")).encode(
-        x=x, y=alt.Y("models:Q", title="volume of a step (model sizes)"),
+        x=x, y=y, tooltip=style.tips(("topology:N", "topologies"), ("runs:Q", "runs"), *of_law),
+    )  # fmt: skip
+    points = there.select("run_id", "topology", "workers", "law_factor", "models").sort("workers", "run_id")
+    measured = style.data_chart(points).mark_point(size=70, strokeWidth=2, opacity=1, color=style.DARK).encode(
+        x=x, y=y,
         tooltip=style.tips(
-            ("topology:N", "topologies"), ("workers:Q", "workers"), ("runs:Q", "runs"),
-            ("law_factor:Q", "by law (model sizes)", ".4~g"), ("models:Q", "measured, median (model sizes)", ".4~g"),
-            ("least:Q", "least", ".4~g"), ("most:Q", "most", ".4~g"),
+            style.RUN, ("topology:N", "topology"), *of_law, ("models:Q", "measured (model sizes)", ".4~g"),
         ),
     )  # fmt: skip
-    measured = base.mark_point(size=70, strokeWidth=2, opacity=1, color=style.DARK)
     expected = base.mark_tick(color="#888", orient="horizontal", width=22).encode(y="law_factor:Q")
     # on a narrow page three topologies are a number, and marks with others at their right have names at the left
     topologies = "length(split(datum.topology, ', '))"
@@ -137,7 +140,7 @@ def volume_by_law(frame: pl.DataFrame) -> alt.TopLevelMixin:
     ).mark_text(
         align=alt.expr(f"{left} ? 'right' : 'left'"), dx=alt.expr(f"{left} ? -13 : 13"), fontSize=style.FONT_SIZE
     ).encode(text="label:N")  # fmt: skip
-    title = alt.Title("marks: measured (runs); grey: by the law of the collective", fontWeight="normal")
+    title = alt.Title("points: runs, with their number; grey: by the law of the collective", fontWeight="normal")
     return alt.layer(laws, expected, measured, named, title=title).properties(width=760, height=210)
 
 
