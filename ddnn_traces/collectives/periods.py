@@ -25,7 +25,7 @@ _MOST_SPREAD = 8.0  # 90th over 10th percentile of a silence's length over the s
 CLEAR = 0.65  # score: the first silences alone have 0.76 and more in long runs, at most 0.51 where much disturbs them
 _NEARLY_BEST = 0.8  # of the best score: the shortest such period is the period, its multiples score as well
 _POSSIBLE = 0.5
-_LEAST_RECURRENCE = 0.8  # share of the steps with a silence behind the last of equal layers
+_LEAST_RECURRENCE = 0.8  # share of the steps with a silence behind the last of equal layers, or far above others
 BETTER = 1.02  # score of a step beside that of its layers; multiples of a true step score at most as well
 _HARDLY_EVER = 0.1  # share of these silences that another one follows, as noise does
 _AS_LONG = 0.3  # of a silence: what is shorter is noise, 1 to 4 ms behind 17 to 35
@@ -57,7 +57,8 @@ def tolerance(size: float) -> float:
 def periods(stream: Stream) -> list[Period]:
     """Possible periods of a flow, the shortest first; the first is the likely one, if any."""
     silence = stream.first[1:] - stream.last[:-1]
-    behind = np.flatnonzero(silence > _SILENCE)[:_FIRST_SILENCES] + 1
+    every = np.flatnonzero(silence > _SILENCE) + 1
+    behind = every[:_FIRST_SILENCES]
     if len(behind) <= _MOST_SILENCES:
         return _periods(stream, behind, silence)
     longest = np.sort(behind[np.argsort(silence[behind - 1])[-_MOST_SILENCES:]])
@@ -65,9 +66,27 @@ def periods(stream: Stream) -> list[Period]:
     # of one silence a step, the longest ones leave steps out, and the first ones none
     if not found or found[0].score < CLEAR:
         first = _periods(stream, behind[:_MOST_SILENCES], silence)
-        if first and first[0].score >= CLEAR:
-            return first
+        # a slow link makes the sender pause within its data, hundreds of times a step
+        few = [one for one in _periods(stream, _outstanding(every, silence), silence) if _is_whole(one, stream)]
+        clear = [some for some in (first, few) if some and some[0].score >= CLEAR]
+        return max(clear, key=lambda some: some[0].score, default=found)
     return found
+
+
+def _outstanding(behind: Array, silence: Array) -> Array:
+    """Those of these silences that are the most times as long as all others, in their order."""
+    order = behind[np.argsort(-silence[behind - 1], kind="stable")]
+    length = silence[order - 1]
+    ratio = length[_LEAST_STEPS - 2 : _MOST_SILENCES - 1] / length[_LEAST_STEPS - 1 : _MOST_SILENCES]
+    return np.sort(order[: _LEAST_STEPS - 1 + int(np.argmax(ratio))])
+
+
+def _is_whole(period: Period, stream: Stream) -> bool:
+    """Whether nearly all of its steps have the silence, and most bytes of the flow: control messages recur, too, beside
+    parameters that are sent once."""
+    steps = period.step[-1] + 1
+    is_often = len(period.step) >= _LEAST_RECURRENCE * steps
+    return bool(is_often and 2 * period.size * steps >= stream.end - stream.start[0])
 
 
 def _periods(stream: Stream, behind: Array, silence: Array) -> list[Period]:

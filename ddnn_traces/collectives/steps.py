@@ -135,7 +135,21 @@ def recurring_silences(job: Job) -> list[tuple[Array, Array, Array]]:
     behind = np.flatnonzero(silence > SILENCE) + 1
     places, lengths = before[behind].astype(float), silence[behind - 1].astype(float)
     starts, ends = first[behind].astype(float), last[behind - 1].astype(float)
-    return [(number, starts[at], ends[at]) for at, number in _step_places(job, places, lengths, starts)]
+    found = _step_places(job, places, lengths, starts) or _places_of_half(job, places, lengths, starts)
+    return [(number, starts[at], ends[at]) for at, number in found]
+
+
+def _places_of_half(job: Job, places: Array, lengths: Array, starts: Array) -> list[tuple[Array, Array]]:
+    """As _step_places(), of the first or the second half of the bytes: where a link gets slow, other hosts have sent
+    a part of the next step by then, and from there on the silence is at other bytes."""
+    middle = np.searchsorted(places, places[-1] / 2) if len(places) else 0
+    for half in (slice(None, middle), slice(middle, None)):
+        found = _step_places(job, places[half], lengths[half], starts[half])
+        even = [(at + (half.start or 0), number) for at, number in found]
+        even = [(at, number) for at, number in even if _is_even(job, number, starts[at])]
+        if even:
+            return even
+    return []
 
 
 def _step_places(job: Job, places: Array, lengths: Array, starts: Array) -> list[tuple[Array, Array]]:
@@ -291,7 +305,8 @@ def _steps_at(job: Job, number: Array, start: Array, idle: Array) -> Steps:
 def _whole(job: Job, first: dict[Stream, float], size: dict[Stream, float], number: Array) -> Array:
     """Numbers of the steps of which most flows have all bytes."""
     found = []
-    for step in range(-2, int(number[-1]) + 2):
+    last = max(int((stream.end - first[stream]) // size[stream]) for stream in job)
+    for step in range(-2, max(last, int(number[-1])) + 2):
         complete = [
             first[s] + (step + 0.02) * size[s] >= s.start[0] and s.end >= first[s] + (step + 0.98) * size[s]
             for s in job

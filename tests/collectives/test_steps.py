@@ -144,6 +144,16 @@ def test_a_slow_link_of_one_direction_hides_no_steps(name: str, steps: int) -> N
     assert len({transfer["step"] for transfer in one["transfers"]}) in (steps - 1, steps)
 
 
+def test_a_link_that_gets_slow_hides_no_steps() -> None:
+    """The same of 2,380,840 bytes on 1 Gbit/s, of which one link has 50 Mbit/s, one way, from step 15 of 30 on. There
+    two hosts are a sixth of a step ahead when the others compute, and the sender pauses a hundred times a step."""
+    [job] = tables.jobs_of("run", pq.read_table(Path(__file__).parent / "link_that_gets_slow.parquet")).to_pylist()
+    [one] = job["collectives"]
+    assert (one["kind"], one["algorithm"], len(one["hosts"])) == ("all_reduce", "ring", 4)
+    assert one["tensor_bytes"] == pytest.approx(2_380_840, rel=0.001)
+    assert {transfer["step"] for transfer in one["transfers"]} == set(range(30))
+
+
 @pytest.mark.parametrize(
     ("name", "steps", "collectives"),
     [
