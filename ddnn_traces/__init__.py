@@ -236,10 +236,11 @@ def diagnose(dataset: Dataset) -> pl.DataFrame:
     """What makes the steps of each training job slow, and of each run why nothing can be told: a row for each sentence.
 
     Columns as of the query verdicts, whose rows it has. Other rows have no rank, and their kind says what the sentence
-    is of: late_together, long_steps (other ways to lose time), doubtful_steps, clocks_differ (of a run), two_hosts,
-    sends_alone, nothing (no such finding), several_jobs, job_filter (the --filter of ingest for a job), and where no
-    job is seen one_host_captured, hosts_without_capture, unknown_payload, steps_without_job, no_job. Each run has a
-    row; times in ms. docs/delays.md has the method. Raises errors.DdnnTracesError.
+    is of: late_together, long_steps (other ways to lose time), doubtful_steps, clocks_differ (of a run),
+    in_no_collective (bytes of a job), two_hosts, sends_alone, nothing (no such finding), several_jobs, job_filter (the
+    --filter of ingest for a job), interrupted (a job that goes on as another one), and where no job is seen
+    one_host_captured, hosts_without_capture, unknown_payload, steps_without_job, no_job. Each run has a row; times in
+    ms. docs/delays.md has the method. Raises errors.DdnnTracesError.
 
     Example:
 

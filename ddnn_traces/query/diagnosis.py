@@ -24,13 +24,16 @@ _ESTABLISHED, _BY_CHANCE = "established", "by_chance"  # findings, whose kinds a
 
 #: Kinds of remarks of a job, and its findings, in order.
 _ORDER = (
-    *("several_jobs", "job_filter", "one_host_captured", "hosts_without_capture", "unknown_payload", "no_job"),
-    *("steps_without_job", "clocks_differ", "doubtful_steps", _ESTABLISHED, "late_together", "long_steps", _BY_CHANCE),
-    *("two_hosts", "sends_alone", "nothing"),
+    *("several_jobs", "job_filter", "interrupted", "one_host_captured", "hosts_without_capture", "unknown_payload"),
+    *("no_job", "steps_without_job", "clocks_differ", "doubtful_steps", _ESTABLISHED, "late_together", "long_steps"),
+    *(_BY_CHANCE, "in_no_collective", "two_hosts", "sends_alone", "nothing"),
 )
 
 #: Queries with views in common.
-_READ = ("verdicts", "long_steps", "late_together", "jobs", "jobs_of_run", "inferred_steps", "logged_steps")
+_READ = (
+    *("verdicts", "long_steps", "late_together", "uncollected_bytes", "jobs", "jobs_of_run", "inferred_steps"),
+    "logged_steps",
+)
 
 _OF_TWO = (
     "nobody can tell which of the two is slow: no third host shows how long one should need, and the data of one may "
@@ -96,7 +99,10 @@ class Diagnosis:
     def lines(self) -> list[str]:
         """The same in words, for people: findings first, and runs of which the same is said in one line."""
         first = [*self._findings(True), *self._lines_of("late_together"), *self._lines_of("long_steps")]
-        rest = [*self._besides(), *self._of_several_jobs(), *self._of_no_job()]
+        rest = [
+            *self._besides(), *self._lines_of("in_no_collective"), *self._lines_of("interrupted"),
+            *self._of_several_jobs(), *self._of_no_job(),
+        ]  # fmt: skip
         return [*first, *self._findings(False), *rest]
 
     def _lines_of(self, kind: str) -> list[str]:
@@ -185,7 +191,8 @@ def diagnose(dataset: Dataset) -> Diagnosis:
 
 def _diagnosed(dataset: Dataset) -> Diagnosis:
     verdicts, jobs = dataset.query("verdicts"), dataset.query("jobs")
-    remarks = [*_of_jobs(dataset, verdicts, jobs), *_of_several_jobs(dataset)]
+    stops = dataset.query("interruptions") if jobs["job"].max() else pl.DataFrame()
+    remarks = [*_of_jobs(dataset, verdicts, jobs), *interrupted(stops), *_of_several_jobs(dataset, stops)]
     unseen, uncaptured = _of_unseen(dataset, jobs)
     return Diagnosis(verdicts, jobs, (*remarks, *unseen), uncaptured)
 
@@ -213,6 +220,7 @@ def _of_jobs(dataset: Dataset, verdicts: pl.DataFrame, jobs: pl.DataFrame) -> It
         beside += paused(dataset.query("long_steps"), stepped, dataset)
     beside += of_two_hosts(stepped)
     yield from beside
+    yield from uncollected(dataset.query("uncollected_bytes"), stepped)
     told = {*verdicts.select("run_id", "job").iter_rows(), *((one.run_id, one.job) for one in beside)}
     quiet = [job for job in stepped.select("run_id", "job").iter_rows() if job not in told]
     yield from _of_quiet_jobs(dataset, quiet, {*doubtful(jobs).select("run_id", "job").iter_rows()})
@@ -260,8 +268,21 @@ def _first_of_job(rows: pl.DataFrame) -> dict[_Job, str]:
     return {(run_id, job): sentence for run_id, job, sentence in first.iter_rows()}
 
 
-def _of_several_jobs(dataset: Dataset) -> Iterator[Remark]:
+def interrupted(interruptions: pl.DataFrame) -> list[Remark]:
+    """Of each job that another one seems to go on with. interruptions: rows of the query, or none."""
+    if interruptions.is_empty():
+        return []
+    rows = interruptions.select("run_id", "job", "sentence").iter_rows()
+    return [Remark(run, job, "interrupted", f"{sentence} (query interruptions).") for run, job, sentence in rows]
+
+
+def _of_several_jobs(dataset: Dataset, interruptions: pl.DataFrame) -> Iterator[Remark]:
+    """Of runs whose jobs are not all parts of one training that was interrupted. interruptions: as interrupted()."""
     mixed = dataset.query("jobs_of_run").drop_nulls("problem")
+    if not interruptions.is_empty():
+        stops = dict(interruptions.filter("is_interrupted")["run_id"].value_counts().iter_rows())
+        whole = [run for run, jobs in mixed.select("run_id", "jobs").iter_rows() if stops.get(run) == jobs - 1]
+        mixed = mixed.filter(~pl.col("run_id").is_in(whole))
     filters = dataset.query("job_filters").rows_by_key("run_id") if mixed.height else {}
     for run_id, problem, is_averaging in mixed.select("run_id", "problem", "is_pair_averaging").iter_rows():
         yield Remark(run_id, None, "several_jobs", f"{problem}.")
@@ -324,6 +345,13 @@ def together(late_together: pl.DataFrame, jobs: pl.DataFrame) -> Iterator[Remark
     of_jobs = late_together.join(jobs, on=["run_id", "job"], how="semi")
     for run_id, job, sentence in of_jobs.select("run_id", "job", "sentence").iter_rows():
         yield Remark(run_id, job, "late_together", f"{sentence} (query late_together).")
+
+
+def uncollected(uncollected_bytes: pl.DataFrame, jobs: pl.DataFrame) -> Iterator[Remark]:
+    """Of each of these jobs whose connections carry what no collective has. Both arguments: rows of the query."""
+    of_jobs = uncollected_bytes.join(jobs, on=["run_id", "job"], how="semi")
+    for run_id, job, sentence in of_jobs.select("run_id", "job", "sentence").iter_rows():
+        yield Remark(run_id, job, "in_no_collective", f"{sentence} (query uncollected_bytes).")
 
 
 def doubtful(jobs: pl.DataFrame) -> pl.DataFrame:

@@ -116,6 +116,11 @@ class Results:
         return [one.line for one in diagnosis.unlike_clocks(self._dataset, self.rows(Source("jobs")))]
 
     @cached_property
+    def interruptions(self) -> list[str]:
+        """A sentence for each job that another one seems to go on with, as of the command diagnose."""
+        return [one.line for one in diagnosis.interrupted(self.rows(Source("interruptions")))]
+
+    @cached_property
     def without_job(self) -> list[str]:
         """Why runs show no job, as of the command diagnose."""
         self._stored.store_inputs("inferred_steps")

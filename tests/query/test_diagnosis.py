@@ -299,6 +299,19 @@ def test_diagnose_and_the_report_name_runs_that_hold_several_trainings(command: 
     assert rows[1]["sentence"] == "--filter 'host 10.0.0.1 or 10.0.0.2 or 10.0.0.3'"
 
 
+@pytest.mark.long
+def test_a_training_that_was_interrupted_is_not_taken_for_several(command: RunCommand, tmp_path: Path) -> None:
+    tables = read_case(Path(__file__).parents[1] / "queries" / "interruptions" / "a_ring_that_is_started_again")
+    with write_dataset(tmp_path / "dataset", tables) as opened, Results(opened) as results:
+        [section] = steps.chapter.sections(results, only=["delays"])
+    said = command("diagnose", "dataset").stdout.decode().splitlines()
+    told = [line for line in said if line.startswith(("killed, job 0: ", "twice, job 0: "))]
+    assert "within a step" in told[0] and "follows" in told[1]
+    assert ("Trainings that stop and go on", told) in section.lists and told[0] in section.headline
+    # only where it may be another training that is told apart
+    assert [line.partition(":")[0] for line in said if " are in its captures" in line] == ["twice"]
+
+
 @pytest.mark.parametrize(
     ("pauses", "logged", "agreed"),
     [(40, None, 1), (33, None, 1), (27, None, 1), (26, None, 26 / 40), (42, None, 1), (45, None, 40 / 45),
@@ -410,7 +423,7 @@ def test_pairs_that_meet_at_random_are_not_advised_to_be_split(tmp_path: Path, m
         made = {"other_traffic": several, "jobs_of_run": rows.filter(pl.col("run_id") != "apart")}
         made["job_filters"] = filters
         monkeypatch.setattr(opened, "query", lambda name: made[name])
-        said = [(one.run_id, one.kind) for one in diagnosis._of_several_jobs(opened)]
+        said = [(one.run_id, one.kind) for one in diagnosis._of_several_jobs(opened, pl.DataFrame())]
         assert said == [("gossip", "several_jobs"), ("rings", "several_jobs"), ("rings", "job_filter")]
         monkeypatch.setattr(opened, "query_arrow", lambda name, _: made[name].to_arrow())
         monkeypatch.setattr(opened, "sql_arrow", lambda _: rows.filter("is_pair_averaging").to_arrow())

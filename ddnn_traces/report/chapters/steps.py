@@ -81,6 +81,11 @@ def delays(section: Section, jobs: pl.DataFrame) -> None:
     said += [_doubts(doubtful, found), _without_steps(jobs.height - stepped.height)]
     said += [diagnosis.of_two(two), diagnosis.of_sends(sends), *off[:1]]
     section.headline = " ".join(filter(None, said))
+    if stops := section.results.interruptions:
+        section.headline += (
+            f" A job with the same collectives follows another in {counted(len(stops), 'case')}: {stops[0]}"
+        )
+        section.lists.append(("Trainings that stop and go on", stops))
     if without := section.results.without_job:
         section.lists.append(("Runs without a job", without))
     if off:
