@@ -305,8 +305,12 @@ def _steps_at(job: Job, number: Array, start: Array, idle: Array) -> Steps:
 def _whole(job: Job, first: dict[Stream, float], size: dict[Stream, float], number: Array) -> Array:
     """Numbers of the steps of which most flows have all bytes."""
     found = []
-    last = max(int((stream.end - first[stream]) // size[stream]) for stream in job)
-    for step in range(-2, max(last, int(number[-1])) + 2):
+    low, high = -2, int(number[-1])
+    begin = min(math.floor((stream.start[0] - first[stream]) / size[stream]) for stream in job)
+    end = max(math.floor((stream.end - first[stream]) / size[stream]) for stream in job)
+    if len(number) < CONSTANT * (end - begin):  # silences of half of the bytes
+        low, high = begin, end
+    for step in range(low, high + 2):
         complete = [
             first[s] + (step + 0.02) * size[s] >= s.start[0] and s.end >= first[s] + (step + 0.98) * size[s]
             for s in job

@@ -147,11 +147,23 @@ def test_a_slow_link_of_one_direction_hides_no_steps(name: str, steps: int) -> N
 def test_a_link_that_gets_slow_hides_no_steps() -> None:
     """The same of 2,380,840 bytes on 1 Gbit/s, of which one link has 50 Mbit/s, one way, from step 15 of 30 on. There
     two hosts are a sixth of a step ahead when the others compute, and the sender pauses a hundred times a step."""
-    [job] = tables.jobs_of("run", pq.read_table(Path(__file__).parent / "link_that_gets_slow.parquet")).to_pylist()
+    table = pq.read_table(Path(__file__).parent / "link_that_gets_slow.parquet")
+    [job] = tables.jobs_of("run", table).to_pylist()
     [one] = job["collectives"]
     assert (one["kind"], one["algorithm"], len(one["hosts"])) == ("all_reduce", "ring", 4)
     assert one["tensor_bytes"] == pytest.approx(2_380_840, rel=0.001)
     assert {transfer["step"] for transfer in one["transfers"]} == set(range(30))
+    # backwards, where the link is slow in the first steps
+    end, streams = table["last_ns"].to_numpy().max(), []
+    for number in np.unique(table["flow_id"].to_numpy()):
+        rows = table.filter(np.equal(table["flow_id"].to_numpy(), number))
+        offset, bytes_, sent, done = (
+            rows[name].to_numpy()[::-1] for name in ("stream_offset", "bytes", "first_ns", "last_ns")
+        )
+        start, hosts = offset[0] + bytes_[0] - offset - bytes_, (rows[name][0].as_py() for name in ("src_ip", "dst_ip"))
+        streams.append(Stream(number, *hosts, start, bytes_, end - done, end - sent, start + bytes_))
+    (job,) = infer(streams)
+    assert len(job.steps.whole) == 30
 
 
 @pytest.mark.parametrize(
