@@ -76,7 +76,7 @@ extras-testbed: $(VENV)/.dev $(TRAINING)/.torch
 extras-benchmarks: $(VENV)/.publish $(VENV)/.cluster
 	$(BIN)/python benchmarks/publish.py --gigabytes 0.01
 	$(BIN)/python benchmarks/leak_scan.py --gigabytes 0.1
-	$(BIN)/python benchmarks/planted_secrets.py --class "node list" --class user --spellings 1
+	$(BIN)/python benchmarks/planted_secrets.py --class "node list" --class user --spellings 1 --profile strict
 	$(BIN)/python benchmarks/ingest.py --packets 200000 --repeat 1 --only ddnn-traces
 	$(BIN)/python benchmarks/queries.py --runs 2 --rows 20000 --repeat 0 --every 10 --pandas-bytes 2e5
 	$(BIN)/python benchmarks/cluster.py --gigabytes 0.3 --repeat 1

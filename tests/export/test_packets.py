@@ -159,8 +159,11 @@ def test_tunnels_that_are_not_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("block", [64, 4099])
-@pytest.mark.parametrize("name", ["plain", "gzip", "pcapng"])
+@pytest.mark.parametrize(
+    ("name", "block"),
+    [("plain", 64), ("gzip", 4099), ("pcapng", 64)]
+    + [pytest.param(*other, marks=pytest.mark.nightly) for other in (("plain", 4099), ("gzip", 64), ("pcapng", 4099))],
+)
 def test_records_that_blocks_cut(name: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And only the parts of a plain pcap that have wanted records are read again."""
     packets = [packet.record for packet in [*exchange([(A, B)], 300), *exchange([(A, C)], 5)]]
@@ -237,7 +240,7 @@ def two_clocks(folder: Path) -> Path:
     return run
 
 
-@pytest.mark.parametrize("offset", ["none", 0.000_1])
+@pytest.mark.parametrize("offset", [pytest.param("none", marks=pytest.mark.nightly), 0.000_1])
 @pytest.mark.long
 def test_a_step_is_that_of_the_worker_where_the_packets_were_captured(offset: Any, tmp_path: Path) -> None:
     run = two_clocks(tmp_path)

@@ -16,8 +16,22 @@ from tools import RunCommand
 
 import ddnn_traces
 from ddnn_traces.query import catalogue, diagnosis
+from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.report.chapters import steps, trust
 from ddnn_traces.report.section import Results
+
+
+@pytest.fixture(autouse=True)
+def diagnosed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test diagnoses a dataset once, and writes it in each form."""
+    diagnose, made = diagnosis.diagnose, dict[str, diagnosis.Diagnosis]()
+
+    def once(dataset: Dataset) -> diagnosis.Diagnosis:
+        if (where := str(dataset.path)) not in made:
+            made[where] = diagnose(dataset)
+        return made[where]
+
+    monkeypatch.setattr(diagnosis, "diagnose", once)
 
 
 def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Path) -> None:

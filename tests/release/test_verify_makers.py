@@ -232,6 +232,7 @@ PUBLICATIONS: list[tuple[dict[str, Any], dict[str, tuple[Callable[[Patch], None]
             "the changelog": (no_changelog, "version", "begins with 0.9.0"),
             "views of tables": (a_view_of_fewer_rows, "database", "flows: not defined as this program defines it"),
             "views of queries": (another_query, "database", "traffic_matrix: not defined as this program"),
+            "comments": (other_comments, "database", "another comment than schemas/"),
         },
     ),
     (
@@ -239,7 +240,6 @@ PUBLICATIONS: list[tuple[dict[str, Any], dict[str, tuple[Callable[[Patch], None]
         {
             "hashes that were to be withheld": (kept_hashes, "anonymisation", "has values of blake3"),
             "times out of the years": (real_times, "anonymisation", "in first_seen_ns, which is not between"),
-            "comments": (other_comments, "database", "another comment than schemas/"),
             "the manifest of a bag": (lost_manifest, "bag", "differs from the bag's manifests"),
         },
     ),

@@ -13,6 +13,7 @@ from tools import Once
 
 import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.report.page import Report, report
 from ddnn_traces.store import parquet, schema
 
 #: Names of runs that try to break out of HTML, JSON, JavaScript and the folder.
@@ -54,6 +55,12 @@ def dataset(sample_dataset: Dataset, runs: tuple[str, ...], once: Once) -> Itera
 def query(dataset: Dataset) -> Query:
     """Runs a query, once for all tests of a process."""
     return functools.cache(dataset.query)
+
+
+@pytest.fixture(scope="session")
+def made(dataset: Dataset) -> Report:
+    """The report of `dataset`, not yet written. Not to be changed."""
+    return report(dataset)
 
 
 @pytest.fixture(scope="session")

@@ -13,10 +13,9 @@ import pytest
 import vl_convert
 from chart_specs import QUERIES, SYNTHETIC_FIT, Query, drawn, lossy, spec_of, sweep
 
-from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.report.charts import style
 from ddnn_traces.report.charts.panels import RunPanels, choosable, panels
-from ddnn_traces.report.page import CHARTS, report
+from ddnn_traces.report.page import CHARTS, Report
 
 SLACK = Path(__file__).parents[1] / "queries/layer_slack/priority_and_parts/expected.csv"
 #: The four runs have one law and number of workers, which is a sentence in the report.
@@ -37,9 +36,9 @@ SIMULATED = pl.DataFrame(
 
 
 @pytest.fixture(scope="module")
-def specs(dataset: Dataset, query: Query) -> dict[str, dict[str, Any]]:
+def specs(made: Report, query: Query) -> dict[str, dict[str, Any]]:
     """Every chart's specification: those of the report, and of charts that its runs have no data for."""
-    specs = {figure.name: figure.spec for figure in report(dataset).figures}
+    specs = {figure.name: figure.spec for figure in made.figures}
     # none of its runs loses packets or is in a sweep, and four are too few for studentized residuals
     not_in_the_report = {
         "duration_by_loss": lossy(), "regression_quantiles": SYNTHETIC_FIT,

@@ -17,14 +17,14 @@ from ddnn_traces.query import catalogue
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.report import page, plot, text_chart
 from ddnn_traces.report.charts import farhat, zerwas
-from ddnn_traces.report.page import report
+from ddnn_traces.report.page import Report
 from ddnn_traces.report.section import Figure
 
 
 @pytest.mark.long
-def test_every_figure_of_the_report_can_be_plotted(dataset: Dataset) -> None:
+def test_every_figure_of_the_report_can_be_plotted(made: Report) -> None:
     """The sections say what they draw: exactly that."""
-    drawn = {figure.sources[0].query for figure in report(dataset).figures}
+    drawn = {figure.sources[0].query for figure in made.figures}
     not_in_four_runs = {"condition_response", "duration_by_loss", "layer_slack", "link_utilization"}
     assert drawn == set(plot.DRAWN) - not_in_four_runs
 
@@ -208,8 +208,8 @@ def test_a_narrow_terminal_gets_a_narrow_chart(dataset: Dataset) -> None:
 
 
 @pytest.mark.long
-def test_every_chart_has_a_text(dataset: Dataset) -> None:
-    for figure in report(dataset).figures:
+def test_every_chart_has_a_text(made: Report) -> None:
+    for figure in made.figures:
         lines = text_chart.text(figure.file_spec, 100).plain.splitlines()
         assert len(lines) > 8 and max(map(len, lines)) <= 100, figure.name
 

@@ -30,7 +30,7 @@ from small_runs import (
     write_captures,
     write_log,
 )
-from tools import mostly_long
+from tools import mostly_long, mostly_nightly
 
 import ddnn_traces
 from ddnn_traces.errors import LedgerError
@@ -50,7 +50,11 @@ SEVERAL_ROWS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", mostly_long(CAPTURES, "nested", "roce"))
+#: And each fourth of the others.
+BEFORE_THE_NIGHT = {"nested", "roce", *SEVERAL_ROWS, *[name for name in CAPTURES if name not in SEVERAL_ROWS][::4]}
+
+
+@pytest.mark.parametrize("name", mostly_nightly(mostly_long(CAPTURES, "nested", "roce"), *BEFORE_THE_NIGHT))
 def test_the_short_statement_gives_the_same_tables(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is run where no five-tuple has several rows, in place of those that choose among them."""
 
