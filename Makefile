@@ -78,8 +78,8 @@ extras-benchmarks: $(VENV)/.publish $(VENV)/.cluster
 	$(BIN)/python benchmarks/leak_scan.py --gigabytes 0.1
 	$(BIN)/python benchmarks/planted_secrets.py --class "node list" --class user --spellings 1 --profile strict
 	$(BIN)/python benchmarks/ingest.py --packets 200000 --repeat 1 --only ddnn-traces
-	$(BIN)/python benchmarks/queries.py --runs 2 --rows 20000 --repeat 0 --every 10 --pandas-bytes 2e5
-	$(BIN)/python benchmarks/cluster.py --gigabytes 0.3 --repeat 1
+	$(BIN)/python benchmarks/queries.py --runs 2 --rows 20000 --repeat 0 --every 20 --pandas-bytes 2e5
+	$(BIN)/python benchmarks/cluster.py --gigabytes 0.3 --repeat 0
 
 extras-simulators: $(VENV)/.ns3
 	$(BIN)/python benchmarks/topology_confidence.py --seeds 1 --part 0.02
