@@ -10,6 +10,7 @@
 -- column: sent; bit mask of the windows in which a flow of the host sent as much payload, the lowest bit is the first window
 -- column: received; bit mask of the windows in which it received as much
 -- column: threshold_gbit_per_s Gbit/s; the rate from which on a window of a flow counts
+-- The masks are for other queries to count in; what a person reads is flow_timeline, or pair_burst.
 -- A run of millions of windows is read once, and the time for which a host was active in any interval is counted in
 -- bits. Control messages are small and come all the time: without a least rate they make every window a busy one.
 WITH thresholds AS (

@@ -431,6 +431,11 @@ class _Publishing:
                 f"renamed {counted(len(renamed), 'run')}, whose names hold what must not be published (an address, a "
                 f"host, a user, a time, an unknown word): {listed(shown, _MOST_LISTED)}; {all_of_them}"
             )
+            if kept := sorted({*self.anonymiser.runs} - {*renamed}):
+                self.messages.info(
+                    f"kept the names of {counted(len(kept), 'run')}, in which each word is a known one, an English one "
+                    f"too: {listed(kept, _MOST_LISTED)}"
+                )
 
     def write_renamed(self) -> None:
         """The names of all renamed runs, hosts and addresses, for who publishes them alone. Raises UsageError."""

@@ -191,6 +191,20 @@ def test_diagnose_names_runs_with_steps_and_without_a_job(command: RunCommand, t
 
 
 @pytest.mark.long
+def test_of_hosts_that_send_nothing_diagnose_names_a_filter(command: RunCommand, tmp_path: Path) -> None:
+    """Of a capture of one port nothing said that the others' data are missing."""
+    tables = read_case(Path(__file__).parents[1] / "queries" / "inferred_steps" / "four_steps")
+    one_way = {"run_id": "run-1", "flow_id": 2, "src_ip": "10.0.0.1", "dst_ip": "10.0.0.3", "payload_bytes": 100}
+    tables["flows"] = pl.concat([tables["flows"], pl.DataFrame([one_way])])
+    write_dataset(tmp_path / "dataset", tables).close()
+    [said] = [line for line in command("diagnose", "dataset").stdout.decode().splitlines() if " data and send" in line]
+    assert said.startswith(
+        "run-1: no job is seen. The traffic shows steps, but 1 of 3 hosts gets data and sends none, "
+    )
+    assert "a filter (a port, a host)" in said
+
+
+@pytest.mark.long
 def test_diagnose_tells_of_jobs_whose_steps_are_doubtful(command: RunCommand, tmp_path: Path) -> None:
     case = Path(__file__).parents[1] / "queries" / "jobs" / "the_log_has_twice_the_steps"
     tables = read_case(case)

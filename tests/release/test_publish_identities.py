@@ -127,6 +127,7 @@ def test_runs_whose_names_identify_are_renamed_everywhere(sample: Path, tmp_path
     assert stat.S_IMODE((tmp_path / "names.csv").stat().st_mode) == 0o600
     assert "renamed 5 runs, whose names hold what must not be published" in done.stderr
     assert "run1-10.10.0.2 is run1-" in done.stderr
+    assert "kept the names of 1 run, in which each word is a known one, an English one too: plain" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["a.pcap", "the-licensor.pcap"])
