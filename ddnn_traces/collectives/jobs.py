@@ -43,6 +43,8 @@ _MOST_STARTS = 200
 _SURE = 0.5  # score: of a false period it was at most 0.48, with 10% of the packets lost
 _MANY_UNCLEAR = 0.2  # of the bytes, in flows without a clear period
 _BEHIND = 0.1  # of a silence of a step, from its start
+_MOST_UNLIKE = 1.2  # factor between the steps in all bytes of two flows of one job
+_MOST_TRIED = 3  # step times that nearly all flows share: silences of all flows take a second each
 _MOST_OTHER_WAY = 0.4  # of the bytes of a ring, that a validation sends the other way
 
 
@@ -316,13 +318,20 @@ def _with_equal_steps(possible: dict[Stream, list[Period]]) -> Job | None:
     Where layers take another time in each step, flows pause behind different ones: so they are not in phase.
     """
     best = float(np.mean([max(period.score for period in found) for found in possible.values()]))
+    tried: list[list[float]] = []  # sizes: most times have those of one before
     for time in sorted({period.time for found in possible.values() for period in found}):
         near = {stream: [p for p in found if _near(p.time, time)] for stream, found in possible.items()}
         if not all(near.values()):
             continue
         job = {stream: max(found, key=lambda p: p.score) for stream, found in near.items()}
-        if np.mean([period.score for period in job.values()]) < ALMOST_BEST * best or not is_closed(job):
+        sizes = [period.size for period in job.values()]
+        steps = [stream.end / period.size for stream, period in job.items()]
+        is_likely = max(steps) <= _MOST_UNLIKE * min(steps) and sizes not in tried
+        if not is_likely or np.mean([period.score for period in job.values()]) < ALMOST_BEST * best:
             continue
+        if len(tried) == _MOST_TRIED or not is_closed(job):
+            return None
+        tried.append(sizes)
         silences = step_silences(job)
         if silences is not None and constant(job, silences[1], _OF_A_JOB) == 1:
             return job
