@@ -289,7 +289,8 @@ def test_a_download_beside_a_training_is_named_with_the_command_without_it(tmp_p
         ]  # fmt: skip
         assert opened.remarks("topology", {"job": "0"}) == []
         assert opened.query("topology", job=0)["topology"].to_list() == ["ring"]
-        [other] = opened.remarks("inferred_steps", {"longest_step_s": "5"})
+        by_bytes, other = opened.remarks("inferred_steps", {"longest_step_s": "5"})
+        assert "its flows repeat their bytes in 6 steps" in by_bytes
         assert "inferred_steps --run r --param longest_step_s=5 --param job=0" in other
         assert not any(line.startswith(shown) for line in opened.remarks("run_step_volume", {}))
     with Dataset(tmp_path / "with download", infer_steps=True) as opened:

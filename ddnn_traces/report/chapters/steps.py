@@ -436,8 +436,9 @@ def inferred_steps(section: Section, score: pl.DataFrame) -> None:
             f" The captures of {counted(partly.height, 'run')} of these do not cover all hosts: "
             "parts of a step may pass for its steps."
         )
-    surer = section.rows(Source("step_sources")).filter(found_by="bytes").join(structured, on="run_id", how="semi")
-    surer = surer.filter(~pl.col("run_id").is_in(inferred))
+    by_pauses = structured.filter(~pl.col("run_id").is_in(inferred)).select("run_id", "inferred")
+    surer = section.rows(Source("step_sources")).filter(found_by="bytes").join(by_pauses, on="run_id")
+    surer = surer.filter(pl.col("steps") != pl.col("inferred")).sort("run_id")
     section.sentences = [
         f"{run_id}: its flows repeat their bytes in {steps} steps, which are surer (query job_steps, --infer-steps)"
         for run_id, steps in surer.select("run_id", "steps").iter_rows()
