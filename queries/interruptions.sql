@@ -7,9 +7,9 @@
 -- column: run_id from job_flows
 -- column: job from job_flows
 -- column: next_job; number of the job that follows
--- column: stopped_ns ns since the epoch, UTC; last data of the job
--- column: resumed_ns ns since the epoch, UTC; first data of the next job's first step
--- column: pause_ms ms; from stopped_ns to resumed_ns
+-- column: start_ns ns since the epoch, UTC; last data of the job
+-- column: end_ns ns since the epoch, UTC; first data of the next job's first step
+-- column: pause_ms ms; from start_ns to end_ns
 -- column: steps_before steps; of which the captures have all bytes, before the stop
 -- column: steps_after steps; the same of the next job
 -- column: rest_share ratio; what the job's flows send behind its last step, over the bytes of a step
@@ -69,7 +69,7 @@ WITH thresholds AS (
     LEFT JOIN killed USING (run_id)
     CROSS JOIN thresholds
 )
-SELECT *, format('The training of job {} stops at {} UTC {} {}, and goes on {} s later on new connections with the same collectives, as job {}: {} before, {} behind{}',
+SELECT * RENAME (stopped_ns AS start_ns, resumed_ns AS end_ns), format('The training of job {} stops at {} UTC {} {}, and goes on {} s later on new connections with the same collectives, as job {}: {} before, {} behind{}',
                  job, strftime(make_timestamp(stopped_ns // 1000), '%Y-%m-%d %H:%M:%S'), CASE WHEN is_within_step THEN 'within' ELSE 'behind' END,
                  CASE WHEN is_within_step THEN format('a step ({:.2g}% of its bytes)', 100 * rest_share) ELSE 'a whole step' END,
                  format(CASE WHEN pause_ms < 100_000 THEN '{:.3g}' ELSE '{:.0f}' END, pause_ms / 1e3), next_job,
