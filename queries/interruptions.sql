@@ -69,7 +69,8 @@ WITH thresholds AS (
     LEFT JOIN killed USING (run_id)
     CROSS JOIN thresholds
 )
-SELECT * RENAME (stopped_ns AS start_ns, resumed_ns AS end_ns), format('The training of job {} stops at {} UTC {} {}, and goes on {} s later on new connections with the same collectives, as job {}: {} before, {} behind{}',
+SELECT run_id, job, next_job, stopped_ns AS start_ns, resumed_ns AS end_ns, pause_ms, steps_before, steps_after, rest_share, is_within_step, is_interrupted,
+       format('The training of job {} stops at {} UTC {} {}, and goes on {} s later on new connections with the same collectives, as job {}: {} before, {} behind{}',
                  job, strftime(make_timestamp(stopped_ns // 1000), '%Y-%m-%d %H:%M:%S'), CASE WHEN is_within_step THEN 'within' ELSE 'behind' END,
                  CASE WHEN is_within_step THEN format('a step ({:.2g}% of its bytes)', 100 * rest_share) ELSE 'a whole step' END,
                  format(CASE WHEN pause_ms < 100_000 THEN '{:.3g}' ELSE '{:.0f}' END, pause_ms / 1e3), next_job,

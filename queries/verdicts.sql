@@ -240,7 +240,7 @@ WITH thresholds AS (
     SELECT *, 'run' AS scope, 1 AS choices
     FROM explained
     UNION ALL BY NAME
-    SELECT e.* REPLACE (s.n AS n, s.k AS k, s.explained_share AS explained_share), scope, begin_step, end_step, e.n * (e.n + 1) / 2 AS choices
+    SELECT e.* EXCLUDE (n, k, explained_share), s.n, s.k, s.explained_share, scope, begin_step, end_step, e.n * (e.n + 1) / 2 AS choices
     FROM explained AS e
     JOIN scoped AS s USING (run_id, job, host_ip)
     WHERE kind = 'slow_host'
