@@ -131,6 +131,7 @@ def test_what_cannot_be_exported_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 def test_the_calls_of_a_real_run_are_those_of_its_kineto_files(tmp_path: Path) -> None:
     assert run_here("ingest", PROFILED, "--out", tmp_path / "dataset").returncode == 0
     done = run_here("export", tmp_path / "dataset", "--to", "chakra", "--profiler", "kineto", "--out", tmp_path / "out")

@@ -65,20 +65,16 @@ def test_volume_and_time_of_inferred_steps_are_those_of_the_logs(sample_dataset:
         assert (both[column] / both[f"{column}_logged"] - 1).abs().max() < tolerance, query
 
 
-def test_inferred_steps_are_no_log_of_a_missing_worker(without_logs: Path) -> None:
-    sql = catalogue.read(checks.folder() / "missing_worker.sql").sql
-    with ddnn_traces.open(without_logs, RING, infer_steps=True) as ring:
-        assert ring.sql("SELECT DISTINCT worker FROM steps")["worker"].to_list() == ["traffic"]
-        assert ring.sql("SELECT count(label) AS labels FROM hosts")["labels"].item() > 0
-        assert ring.sql(sql).is_empty()
-
-
 def test_bytes_of_all_positions_are_those_of_the_windows(without_logs: Path) -> None:
     counted = "SELECT run_id, flow_id, sum(wire_bytes)::BIGINT, sum(packets)::BIGINT FROM {} GROUP BY ALL ORDER BY ALL"
     with_steps = "(FROM flow_windows SEMI JOIN steps USING (run_id))"
     with ddnn_traces.open(without_logs, RING, infer_steps=True) as ring:
         found = ring.sql(counted.format("step_flows")).rows()
         assert found and found == ring.sql(counted.format(with_steps)).rows()
+        # they are no log of a worker that is missing
+        assert ring.sql("SELECT DISTINCT worker FROM steps")["worker"].to_list() == ["traffic"]
+        assert ring.sql("SELECT count(label) AS labels FROM hosts")["labels"].item() > 0
+        assert ring.sql(catalogue.read(checks.folder() / "missing_worker.sql").sql).is_empty()
 
 
 def test_a_log_wins_over_the_traffic(sample_dataset: Dataset) -> None:
