@@ -54,7 +54,7 @@ WITH whole AS (
     GROUP BY run_id, job
 ), written AS (
     SELECT q.run_id, q.job, step, src_ip AS host_ip, half_ns, data_ns, first_ns,
-           first_ns - lag(first_ns, 1, entry_ns) OVER (PARTITION BY q.run_id, q.job, step, src_ip ORDER BY first_ns) AS pause_ns
+           first_ns - coalesce(lag(first_ns) OVER (PARTITION BY q.run_id, q.job, step, src_ip ORDER BY first_ns), entry_ns) AS pause_ns
     FROM quiet AS q
     JOIN own_flows USING (run_id, job)
     JOIN flows USING (run_id, flow_id)
