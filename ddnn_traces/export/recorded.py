@@ -57,16 +57,11 @@ def load(dataset: Dataset, options: ReplayOptions) -> JobReplay:
 def _recorded(dataset: Dataset, run: str, profiler: str) -> pl.DataFrame:
     """The profiler's calls, on the captures' clock where it is known."""
     rows = dataset.query("profiler_collectives")
+    if rows.is_empty():
+        raise UsageError(f"--profiler {profiler}: run {run} has no collectives of a profiler (docs/profilers.md)")
     profilers = sorted(rows["profiler"].unique())
     if profiler not in profilers:
-        raise UsageError(
-            f"--profiler {profiler}: run {run} has "
-            + (
-                f"collectives of {', '.join(profilers)}"
-                if profilers
-                else "no collectives of a profiler (docs/profilers.md)"
-            )
-        )
+        raise UsageError(f"--profiler {profiler}: run {run} has collectives of {', '.join(profilers)}")
     found = rows.filter(profiler=profiler)
     if open_ones := found["end_ns"].null_count():
         raise UsageError(

@@ -56,9 +56,8 @@ _BETWEEN_HOSTS = frozenset(
 
 #: Queries whose rows are of a job's steps, which may be several or a part of one where jobs.agreed_share is below 1.
 _OF_JOB_STEPS = frozenset({"collectives", "communicators", "job_periods", "job_steps", "verdicts"})
-_FEW_RUNS = (
-    20  # whose doubts are looked for: that takes 30 ms of CPU a run, several times what most of these queries do
-)
+#: Runs whose doubts are looked for: that takes 30 ms of CPU a run, several times what most of these queries do.
+_FEW_RUNS = 20
 
 #: Table -> the query that has its rows of inferred steps.
 _INFERRED = {"steps": "inferred_step_rows", "step_flows": "inferred_step_flows"}

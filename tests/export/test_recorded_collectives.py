@@ -21,7 +21,6 @@ from ddnn_traces.query.dataset import Dataset
 
 PROFILED = Path(__file__).parents[1] / "traces/profilers/torch-mlp1-sgd-32-gloo-normal-ring-n4"
 US = 1000
-HEAD = "run_id,worker,kind,start_ns,end_ns,bytes,process_group,sequence"
 #: Two all-reduces at once, and an all-gather that waits for both; on a clock of microseconds.
 WORKERS = ("worker-1", "worker-2", "worker-10")
 OVERLAPPING = [

@@ -135,9 +135,9 @@ def _came_late(section: Section, several: bool) -> str:
 
 def _typical_rate(means: pl.DataFrame) -> str:
     """The median of five runs and more; the least and the most of fewer, with their runs."""
-    few = means.select("run_id", pl.col("gbit_per_s")).sort("gbit_per_s", "run_id")
-    (least, low), (most, high) = few.row(0), few.row(-1)
-    if few.height >= FEW or rate(low) == rate(high):
+    runs = means.select("run_id", "gbit_per_s").sort("gbit_per_s", "run_id")
+    (least, low), (most, high) = runs.row(0), runs.row(-1)
+    if runs.height >= FEW or rate(low) == rate(high):
         return typical(means, "gbit_per_s", rate)
     return f"{rate(low)} ({least}) to {rate(high)} ({most})"
 
