@@ -8,10 +8,12 @@
 -- column: captured_hosts hosts; hosts with a capture of their own; null where a capture was not taken at a host, as at a mirror port
 -- column: covered_hosts hosts; of hosts those with a capture, and those that the captures of others show both to send data and to get data; without known vantages those that send
 -- column: uncaptured_hosts hosts; hosts without a capture that others exchange data with; null where captured_hosts is
+-- column: one_way_hosts hosts; of captured_hosts those whose data is seen in one direction only; of all that exchange data where captured_hosts is null
 -- column: problem; what is in no capture, or may be; null where nothing shows that something is missing
 -- A host does not need its own capture: of a ring of 4 the captures of hosts 1 and 3 have every transfer, if they have both directions.
 -- In a training each host sends data and gets data. A host without a capture that is seen to do one of them only does the other where
 -- nobody looked. Data between two hosts without a capture is nowhere: in a ring, or with one server, the covered hosts show that there is none.
+-- In a training a host with a capture of its own sends data and gets data: where one of them is not there, the capture may have a filter.
 -- A pair exchanges data if it has at least 1% of the payload of the run's heaviest pair.
 WITH thresholds AS (
     SELECT 0.01 AS data_share  -- of the heaviest pair's payload: a pair from here on exchanges data
@@ -42,7 +44,8 @@ WITH thresholds AS (
 ), counted AS (
     SELECT run_id, are_known, count(*) FILTER (is_captured) AS captured, count(*) FILTER (NOT is_captured) AS uncaptured,
            count(*) FILTER (are_known OR sends) AS all_seen,
-           count(*) FILTER (CASE WHEN are_known THEN is_captured OR sends AND gets ELSE sends END) AS covered
+           count(*) FILTER (CASE WHEN are_known THEN is_captured OR sends AND gets ELSE sends END) AS covered,
+           count(*) FILTER ((is_captured OR NOT are_known) AND sends <> gets) AS one_way
     FROM seen
     JOIN vantages USING (run_id)  -- what was not captured, as a generated run, has all its flows
     GROUP BY run_id, are_known
@@ -52,7 +55,7 @@ WITH thresholds AS (
     WHERE role = 'parameter_server'
     GROUP BY run_id
 ), sized AS (
-    SELECT run_id, are_known, captured, uncaptured, coalesce(workers + coalesce(servers, 0), all_seen) AS hosts,
+    SELECT run_id, are_known, captured, uncaptured, one_way, coalesce(workers + coalesce(servers, 0), all_seen) AS hosts,
            workers IS NOT NULL AS is_declared, least(covered, hosts) AS covered,
            coalesce(t.topology IN ('ring', 'star', 'parameter_server'), false) AS is_sparse  -- each host has one or two peers, but the server
     FROM runs
@@ -61,13 +64,15 @@ WITH thresholds AS (
     LEFT JOIN topology_words AS t ON regexp_full_match(replace(lower(runs.topology), '-', '_'), pattern)
 )
 SELECT run_id, hosts::BIGINT AS hosts, CASE WHEN are_known THEN captured END AS captured_hosts, covered::BIGINT AS covered_hosts,
-       CASE WHEN are_known THEN uncaptured END AS uncaptured_hosts,
+       CASE WHEN are_known THEN uncaptured END AS uncaptured_hosts, one_way AS one_way_hosts,
        CASE WHEN covered < hosts AND is_declared
                  THEN format('{} of {} hosts are not covered: not all that they send and get is in a capture', hosts - covered, hosts)
             WHEN covered < hosts AND uncaptured > 1  -- one alone can only exchange with those that have captures
                  THEN format('{} of {} hosts that exchange data have no capture and are seen in one direction only', hosts - covered, hosts)
             WHEN are_known AND uncaptured > 1 AND NOT is_sparse
                  THEN format('{} hosts that exchange data have no capture: what they exchange with each other is not known', uncaptured)
+            WHEN are_known AND one_way > 0
+                 THEN format('data of {} of {} hosts is captured in one direction only, as where the capture was filtered', one_way, captured)
        END AS problem
 FROM runs
 LEFT JOIN sized USING (run_id)

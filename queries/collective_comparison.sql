@@ -1,14 +1,14 @@
 -- question: By how much does each part of each collective differ between two runs?
 -- subject: delays
 -- row: a job, a collective of its step, and a part of its time; none where no run is named, and an error where there is no such run
--- inputs: runs, collectives, collective_delays
+-- inputs: runs, step_collectives, collective_delays
 -- param: a_run VARCHAR = NULL; run_id of the first run
 -- param: b_run VARCHAR = NULL; run_id of the second run
 -- needs: a_run, b_run
 -- answer: position, part, b_ms, difference_ms, problem, a_ms
--- column: job from collectives
--- column: position from collectives
--- column: kind from collectives
+-- column: job from step_collectives
+-- column: position from step_collectives
+-- column: kind from step_collectives
 -- column: part; span, waiting, transfer, slow_link, delay, other_traffic, incast, receiver, stalled or remainder: the columns of collective_delays
 -- column: a_tensor_bytes bytes; size of the tensor in the first run, on all channels; null where it has no such collective
 -- column: b_tensor_bytes bytes; the same of the second run
@@ -33,7 +33,7 @@ WITH thresholds AS (
     WHERE $a_run IS NOT NULL AND $b_run IS NOT NULL
 ), sizes AS (
     SELECT side, run_id, job, "position", kind, sum(tensor_bytes)::BIGINT AS tensor_bytes
-    FROM collectives
+    FROM step_collectives
     JOIN named USING (run_id)
     GROUP BY side, run_id, job, "position", kind
 ), long AS (

@@ -1,7 +1,7 @@
 -- question: Do the collectives on the wire and those that profilers recorded agree, one by one?
 -- subject: timelines
 -- row: a run, a profiler and a collective, of the wire or of the profiler
--- inputs: profiler_collectives, profiler_clocks, collectives, collective_times, collective_transfers
+-- inputs: profiler_collectives, profiler_clocks, step_collectives, collective_times, collective_transfers
 -- column: run_id
 -- column: profiler from profiler_collectives
 -- column: job; job of the collective on the wire; null where the wire has none
@@ -38,7 +38,7 @@ WITH clocked AS (
            -- what a host gets may arrive before its call
            coalesce(min(first_ns) FILTER (src_ip = host_ip), max(last_ns)) AS first_ns
     FROM (SELECT *, unnest([src_ip, dst_ip]) AS host_ip FROM collective_transfers)
-    JOIN collectives USING (run_id, job, "position")
+    JOIN step_collectives USING (run_id, job, "position")
     WHERE run_id IN (SELECT run_id FROM clocked)
     GROUP BY ALL
 ), followed AS (
@@ -85,7 +85,7 @@ WITH clocked AS (
            len(string_split(hosts, ',')) AS wire_hosts, start_ns AS wire_start_ns, end_ns AS wire_end_ns,
            last_host AS wire_last_host
     FROM collective_times
-    JOIN collectives USING (run_id, job, "position")
+    JOIN step_collectives USING (run_id, job, "position")
     JOIN (SELECT DISTINCT run_id, profiler FROM clocked) USING (run_id)
 ), joined AS (
     SELECT run_id, profiler, job, step, "position", r.* EXCLUDE (run_id, profiler, job, step, "position"),

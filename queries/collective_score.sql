@@ -1,9 +1,9 @@
 -- question: Are the collectives inferred from the traffic those that the programs logged?
 -- subject: collectives
 -- row: a run and a kind of collective that was logged or inferred
--- inputs: program_events, collectives
+-- inputs: program_events, step_collectives
 -- column: run_id from program_events
--- column: kind from collectives
+-- column: kind from step_collectives
 -- column: logged_calls; calls of all workers in a step by their events, median over steps; of a send those of its sender
 -- column: inferred_calls; hosts of the inferred collectives of a step, added up over these; of a send its sender
 -- column: logged_bytes bytes; bytes of these calls in a step, median over steps
@@ -24,7 +24,7 @@ WITH logged AS (
     GROUP BY run_id, logged_kind
 ), inferred AS (
     SELECT run_id, kind, sum(callers)::DOUBLE AS inferred_calls, sum(callers * tensor_bytes)::DOUBLE AS inferred_bytes
-    FROM (SELECT *, CASE WHEN kind = 'send' THEN 1 ELSE len(string_split(hosts, ',')) END AS callers FROM collectives)
+    FROM (SELECT *, CASE WHEN kind = 'send' THEN 1 ELSE len(string_split(hosts, ',')) END AS callers FROM step_collectives)
     WHERE run_id IN (SELECT run_id FROM logged)
     GROUP BY run_id, kind
 )

@@ -1,7 +1,7 @@
 -- question: When did each collective of each step begin and end, and which host entered it last?
 -- subject: collectives
 -- row: a run, a job, a step and a collective of it
--- inputs: collectives, collective_entries, collective_transfers
+-- inputs: step_collectives, collective_entries, collective_transfers
 -- answer: step, position, duration_ms
 -- column: run_id from collective_transfers
 -- column: job from collective_transfers
@@ -34,6 +34,6 @@ SELECT run_id, job, step, "position", communicator, start_ns, end_ns,
        CASE WHEN end_ns - start_ns >= 10e6 THEN (end_ns - start_ns) / 1e6 END AS duration_ms,
        payload_bytes, first_host, last_host, last_entry_ns, slowest_from, slowest_to
 FROM times
-JOIN collectives USING (run_id, job, "position")
+JOIN step_collectives USING (run_id, job, "position")
 LEFT JOIN order_of_hosts USING (run_id, job, step, "position")
 ORDER BY run_id, job, step, "position"

@@ -1,7 +1,7 @@
 -- question: Which groups of hosts communicate in each training job, and what for?
 -- subject: collectives
 -- row: a run, a job and a group of hosts
--- inputs: collectives
+-- inputs: step_collectives
 -- column: run_id
 -- column: job
 -- column: communicator
@@ -26,12 +26,12 @@ WITH sizes AS (
            coalesce(count(*) FILTER (kind = 'all_to_all') = 1 AND bool_or(kind = 'all_to_all' AND contains(kind_or, 'all_gather'))
                     AND abs(sum(tensor_bytes) FILTER (kind = 'all_to_all') - sum(tensor_bytes) FILTER (kind = 'all_reduce'))
                         <= any_value(same_size) * sum(tensor_bytes) FILTER (kind = 'all_reduce'), false) AS has_updated_shards
-    FROM collectives
+    FROM step_collectives
     CROSS JOIN sizes
     GROUP BY run_id, job, communicator
 ), each_way AS (
     SELECT run_id, job, communicator, hosts, count(*) AS sends, max(tensor_bytes) <= (1 + same_size) * min(tensor_bytes) AS of_one_size
-    FROM collectives
+    FROM step_collectives
     CROSS JOIN sizes
     WHERE kind = 'send'
     GROUP BY run_id, job, communicator, hosts, same_size

@@ -1,13 +1,13 @@
 -- question: Which hosts and collectives does each step wait for, one after the other?
 -- subject: delays
 -- row: a run, a job, a step and a part of its critical path: a collective, and before it the host that entered it last
--- inputs: collectives, collective_dependencies
+-- inputs: step_collectives, collective_dependencies
 -- column: run_id from collective_dependencies
 -- column: job from collective_dependencies
 -- column: step from collective_dependencies
 -- column: place; 1 is the first of the step
 -- column: position from collective_dependencies
--- column: communicator from collectives
+-- column: communicator from step_collectives
 -- column: host_ip; address of the host that entered the collective last, of those before its end
 -- column: until_host; address of the host that waits for the collective: the next one of the path, or the step's last
 -- column: own_ms ms; time of host_ip from what it waited for to its entry: computing, and whatever else it does without data
@@ -73,5 +73,5 @@ SELECT run_id, job, step, row_number() OVER (PARTITION BY run_id, job, step ORDE
        host_ip, until_host, (entry_ns - ready_ns) / 1e6 AS own_ms, CASE WHEN is_waited THEN (end_ns - entry_ns) / 1e6 END AS collective_ms,
        ready_ns AS start_ns, end_ns
 FROM chain
-JOIN collectives USING (run_id, job, "position")
+JOIN step_collectives USING (run_id, job, "position")
 ORDER BY run_id, job, step, place

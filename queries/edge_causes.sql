@@ -1,7 +1,7 @@
 -- question: What makes a link slow in a collective: a longer way, other traffic, several other senders at once, the receiver's window?
 -- subject: delays
 -- row: a run, a job, a step, a collective, and a sender and receiver of its data, as edge_times
--- inputs: flows, flow_windows, job_flows, collectives, collective_transfers, edge_times, answer_times
+-- inputs: flows, flow_windows, job_flows, step_collectives, collective_transfers, edge_times, answer_times
 -- answer: step, src_ip, dst_ip, extra_ms, other_bytes
 -- column: run_id from edge_times
 -- column: job from edge_times
@@ -70,7 +70,7 @@ WITH thresholds AS (
     SEMI JOIN links USING (run_id, job, src_ip, dst_ip)
 ), crossed AS (
     SELECT run_id, job, "position", CASE WHEN kind = 'all_reduce' AND algorithm IN ('ring', 'rings') THEN 2 ELSE 1 END AS times
-    FROM collectives
+    FROM step_collectives
 )
 SELECT run_id, job, step, "position", src_ip, dst_ip, excess_ms, stalled_ms, coalesce(extra_ms, 0) AS extra_ms, times * coalesce(extra_ms, 0) AS late_ms,
        coalesce(other_bytes, 0) AS other_bytes, coalesce(incast_bytes, 0) AS incast_bytes, window_bytes,

@@ -1,7 +1,7 @@
 -- question: How long does each host send to each other for a collective, and how long where it goes as on similar links?
 -- subject: delays
 -- row: a run, a job, a step, a collective, and a sender and receiver of its data
--- inputs: flows, messages, flow_windows, job_flows, collectives, collective_transfers
+-- inputs: flows, messages, flow_windows, job_flows, step_collectives, collective_transfers
 -- answer: step, src_ip, dst_ip, excess_ms
 -- column: run_id from collective_transfers
 -- column: job from collective_transfers
@@ -28,7 +28,7 @@ WITH thresholds AS (
 ), stretched AS (
     SELECT run_id, job, "position",
            CASE WHEN algorithm IN ('ring', 'rings') THEN 4 * (len(string_split(hosts, ',')) - 1) ELSE 1 END AS pieces
-    FROM collectives
+    FROM step_collectives
 ), transfers AS MATERIALIZED (  -- what two collectives of a step share is the first one's, and not either's by chance
     FROM collective_transfers
     QUALIFY row_number() OVER (PARTITION BY run_id, flow_id, first_ns ORDER BY job, step, "position") = 1

@@ -1,7 +1,7 @@
 -- question: Where does a training stop, and go on later on new connections?
 -- subject: collectives
 -- row: a run, a job and the next job on the same hosts with the same collectives
--- inputs: events, messages, job_flows, job_periods, job_steps, collectives
+-- inputs: events, messages, job_flows, job_periods, job_steps, step_collectives
 -- optional: events
 -- answer: job, next_job, sentence
 -- column: run_id from job_flows
@@ -29,7 +29,7 @@ WITH thresholds AS (
     WHERE (SELECT count(*) FROM job_periods AS all_jobs WHERE all_jobs.run_id = job_periods.run_id) > 1
 ), templates AS (
     SELECT run_id, job, list((kind, list_sort(string_split(hosts, ','))) ORDER BY "position") AS kinds, list(tensor_bytes ORDER BY "position") AS sizes
-    FROM collectives
+    FROM step_collectives
     SEMI JOIN spans USING (run_id, job)
     GROUP BY run_id, job
 ), pairs AS (

@@ -1,7 +1,7 @@
 -- question: How far is each profiler's clock from that of the captures?
 -- subject: timelines
 -- row: a run, a profiler and a worker
--- inputs: profiler_collectives, collectives, collective_transfers
+-- inputs: profiler_collectives, step_collectives, collective_transfers
 -- column: run_id
 -- column: profiler from profiler_collectives
 -- column: worker from profiler_collectives
@@ -30,7 +30,7 @@ WITH calls AS (
     SELECT run_id, job, step, "position", host_ip, kind, kind_or, tensor_bytes,
            min(first_ns) FILTER (src_ip = host_ip) AS sent_ns, max(last_ns) FILTER (dst_ip = host_ip) AS got_ns
     FROM (SELECT *, unnest([src_ip, dst_ip]) AS host_ip FROM collective_transfers)
-    JOIN collectives USING (run_id, job, "position")
+    JOIN step_collectives USING (run_id, job, "position")
     WHERE run_id IN (SELECT run_id FROM calls)
     GROUP BY ALL
 ), pairs AS (

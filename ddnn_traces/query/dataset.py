@@ -551,7 +551,7 @@ class Dataset:
         """The jobs whose steps are not those of the log or of pauses, with the confidence that the query jobs gives; of
         many runs, that this query tells."""
         if len(self.run_ids) > _FEW_RUNS:
-            return ["the steps of jobs are taken for right; query jobs says of which runs they are doubtful"]
+            return ["the steps of some jobs may be doubtful: query jobs (agreed_share) says of which runs"]
         return [
             f"run {job['run_id']}, job {job['job']}: its flows repeat their bytes in {job['steps']} steps, the log or "
             f"pauses show {job['other_steps']}, so a collective may be of several steps, or a part of one (query jobs: "

@@ -25,7 +25,7 @@ _ESTABLISHED, _BY_CHANCE = "established", "by_chance"  # findings, whose kinds a
 #: Kinds of remarks of a job, and its findings, in order.
 _ORDER = (
     *("several_jobs", "job_filter", "interrupted", "one_host_captured", "hosts_without_capture", "unknown_payload"),
-    *("no_job", "hosts_send_nothing", "steps_without_job", "clocks_differ", "doubtful_steps", _ESTABLISHED),
+    *("no_job", "one_way_hosts", "steps_without_job", "clocks_differ", "doubtful_steps", _ESTABLISHED),
     *("late_together", "long_steps", _BY_CHANCE, "in_no_collective", "two_hosts", "sends_alone", "nothing"),
 )
 
@@ -55,27 +55,10 @@ _STEPS_ALONE = (
     "but no pause tells a step from its parts, as a ring's rounds, or a host only sends or gets, as in a broadcast: "
     "see queries inferred_steps and topology."
 )
-_MUTE = (
+_ONE_WAY = (
     "as in a broadcast, or where a filter (a port, a host) left a part of the packets in the "
-    "captures: see queries traffic_matrix and topology. Capture all that these hosts send."
+    "captures: see queries traffic_matrix and topology. Capture all that hosts send."
 )
-#: Hosts that get data and send none, by run; a pair with 1% of the payload of the heaviest one exchanges data.
-_MUTE_HOSTS = """
-WITH data AS (
-    SELECT run_id, src_ip, dst_ip
-    FROM flows
-    WHERE run_id IN (SELECT unnest(?))
-    GROUP BY run_id, src_ip, dst_ip
-    QUALIFY sum(payload_bytes) >= 0.01 * max(sum(payload_bytes)) OVER (PARTITION BY run_id)
-), ends AS (
-    SELECT run_id, unnest([src_ip, dst_ip]) AS host_ip, unnest([true, false]) AS sends
-    FROM data
-)
-SELECT run_id, count(*) FILTER (NOT sends) AS silent, count(*) AS hosts
-FROM (SELECT run_id, host_ip, bool_or(sends) AS sends FROM ends GROUP BY run_id, host_ip)
-GROUP BY run_id
-HAVING silent > 0
-"""
 
 
 @dataclass(frozen=True)
@@ -183,7 +166,7 @@ class Diagnosis:
             )
             about = f"In {_runs(partial)} no job is seen, and hosts that exchange data have no capture: {names}."
             yield f"{about} {_ADD_CAPTURES}"
-        for one in [*self._by_kind["unknown_payload"], *self._by_kind["hosts_send_nothing"]]:
+        for one in [*self._by_kind["unknown_payload"], *self._by_kind["one_way_hosts"]]:
             yield f"{one.run_id}: {_small(one.sentence)}"
         if silent := [*self._by_kind["no_job"], *self._by_kind["steps_without_job"]]:
             names = listed(sorted(one.run_id for one in silent), _MOST_RUNS)
@@ -318,10 +301,8 @@ def _of_no_job(dataset: Dataset, unseen: list[str], alone: list[Remark], uncaptu
     unknown = dict(dataset.query("unknown_payload").select("run_id", "problem").iter_rows())
     others = [run for run in unseen if not uncaptured[run] and run not in unknown]
     stepped = set(dataset.query("inferred_steps").filter(structured=True)["run_id"]) if others else set()
-    mute = {
-        run: f"{few} of {counted(hosts, 'host')} {'gets data and sends' if few == 1 else 'get data and send'} none"
-        for run, few, hosts in _mute(dataset, stepped)
-    }
+    coverage = dataset.query("capture_coverage").filter(pl.col("one_way_hosts") > 0, pl.col("run_id").is_in(stepped))
+    one_way = dict(coverage.select("run_id", "one_way_hosts").iter_rows())
     for run in unseen:
         if run in unknown:
             yield Remark(run, None, "unknown_payload", f"No job is seen, for {unknown[run]}.")
@@ -331,18 +312,14 @@ def _of_no_job(dataset: Dataset, unseen: list[str], alone: list[Remark], uncaptu
             lacking = "host that exchanges data has" if hosts == 1 else "hosts that exchange data have"
             said = f"No job is seen, and {hosts} {lacking} no capture. {_ADD_CAPTURES}"
             yield Remark(run, None, "hosts_without_capture", said)
-        elif run in mute:
-            said = f"No job is seen. The traffic shows steps, but {mute[run]}, {_MUTE}"
-            yield Remark(run, None, "hosts_send_nothing", said)
+        elif run in one_way:
+            hosts = counted(one_way[run], "host")
+            said = f"No job is seen. The traffic shows steps, but data of {hosts} in one direction only, {_ONE_WAY}"
+            yield Remark(run, None, "one_way_hosts", said)
         elif run in stepped:
             yield Remark(run, None, "steps_without_job", f"No job is seen. The traffic shows steps, {_STEPS_ALONE}")
         else:
             yield Remark(run, None, "no_job", f"No job is seen: {_NO_REPEATS}")
-
-
-def _mute(dataset: Dataset, runs: set[str]) -> list[tuple[str, int, int]]:
-    """Of each of these runs with hosts that get data and send none: their number, and that of all hosts."""
-    return list(dataset.sql(_MUTE_HOSTS, [sorted(runs)]).iter_rows()) if runs else []
 
 
 def paused(long_steps: pl.DataFrame, jobs: pl.DataFrame, dataset: Dataset) -> Iterator[Remark]:
