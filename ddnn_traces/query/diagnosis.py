@@ -313,7 +313,7 @@ def _of_no_job(dataset: Dataset, unseen: list[str], alone: list[Remark], uncaptu
             said = f"No job is seen, and {hosts} {lacking} no capture. {_ADD_CAPTURES}"
             yield Remark(run, None, "hosts_without_capture", said)
         elif run in one_way:
-            hosts = counted(one_way[run], "host")
+            seen = counted(one_way[run], "host")
             said = f"No job is seen. The traffic shows steps, but data of {hosts} in one direction only, {_ONE_WAY}"
             yield Remark(run, None, "one_way_hosts", said)
         elif run in stepped:
