@@ -16,7 +16,7 @@
 -- column: other_traffic_ms ms; time of other_bytes but incast_bytes of that link at its usual rate, at most its excess_ms
 -- column: incast_ms ms; time of incast_bytes of that link at its usual rate, at most its excess_ms
 -- column: receiver_ms ms; excess_ms of that link where the receiver's window is small and no other traffic explains it
--- column: stalled_ms ms; pauses that end with a retransmission, of the flow that pauses longest
+-- column: stalled_ms ms; as in edge_times, of the flow that pauses longest
 -- column: remainder_ms ms; span_ms less these eight: with its sign. Above 0: rounds that wait for each other, copying, and what is not known. Below 0: parts at the same time
 -- column: last_host from collective_times
 -- column: slow_from; sender of the costliest link; null where none costs anything

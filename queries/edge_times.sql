@@ -16,7 +16,9 @@
 -- column: sending_ms ms; payload_bytes at gbit_per_s, or at usual_gbit_per_s where that is null
 -- column: excess_ms ms; sending_ms beyond the time at usual_gbit_per_s; negative where it was faster
 -- column: retransmitted_bytes bytes; payload that was sent again, RoCE: psn_repeated_bytes; null where windows do not tell
--- column: stalled_ms ms; pauses of a flow that end with a retransmission, of the flow that pauses longest
+-- column: stalled_ms ms; pauses of a flow that end with a retransmission behind which it goes on, of the flow that pauses longest
+-- Behind a loss a flow goes on once the lost bytes are there: within a quarter of the pause, or two windows, or what follows is sent again, too. Where it
+-- has nothing more to send, TCP probes for an answer (RFC 8985, tail loss probe): one segment is sent again, mostly without a loss, and that is no cause of the pause.
 -- A stretch has 128 KiB, on a ring no more than half of the bytes of a round. The first step is left out of what is usual: in it
 -- connections are new. The longest pause between two messages of a stretch is no time of the link where its sender had nothing on the way (it
 -- waits for a CPU, or TCP paces it behind an idle time): in TCP, its receiver has answered, then sends nothing for half of the pause or more, and
@@ -24,7 +26,9 @@
 -- comes back in most stretches: so the pause must take ten times as long as the link's median stretch.
 WITH thresholds AS (
     SELECT 64 AS most_control_bytes, 131072 AS most_stretch_bytes, 16384 AS least_bytes, 0.2 AS as_much, 3 AS least_links,
-           10 AS times_longer  -- a pause, than what is usual for the stretch
+           10 AS times_longer,                     -- a pause, than what is usual for the stretch
+           9000 AS most_probe_bytes,               -- one segment, of jumbo frames
+           2 AS soon_windows, 0.25 AS soon_share   -- of the pause: what was lost holds up the data behind it no longer
 ), stretched AS (
     SELECT run_id, job, "position",
            CASE WHEN algorithm IN ('ring', 'rings') THEN 4 * (len(string_split(hosts, ',')) - 1) ELSE 1 END AS pieces
@@ -42,10 +46,14 @@ WITH thresholds AS (
       ON m.run_id = t.run_id AND m.flow_id = t.flow_id AND m.first_ns >= t.first_ns
     WHERE m.first_ns <= t.last_ns AND m.bytes > most_control_bytes
 ), paused AS MATERIALIZED (
-    SELECT run_id, flow_id, window_start_ns, window_ns, retransmitted_bytes + coalesce(psn_repeated_bytes, 0) AS retransmitted_bytes,
-           window_start_ns - lag(window_start_ns + window_ns) OVER (PARTITION BY run_id, flow_id ORDER BY window_start_ns) AS pause_ns
-    FROM flow_windows
-    SEMI JOIN job_flows USING (run_id, flow_id)
+    SELECT w.*, window_start_ns - lag(window_start_ns + window_ns) OVER of_flow AS pause_ns,
+           lead(CASE WHEN payload_bytes > 0 THEN window_start_ns END IGNORE NULLS) OVER of_flow - window_start_ns - window_ns AS next_ns,
+           lead(CASE WHEN payload_bytes > 0 THEN retransmitted_bytes END IGNORE NULLS) OVER of_flow AS next_bytes
+    FROM (SELECT run_id, flow_id, window_start_ns, window_ns, payload_bytes,
+                 retransmitted_bytes + coalesce(psn_repeated_bytes, 0) AS retransmitted_bytes
+          FROM flow_windows
+          SEMI JOIN job_flows USING (run_id, flow_id)) AS w
+    WINDOW of_flow AS (PARTITION BY run_id, flow_id ORDER BY window_start_ns)
 ), cut AS (
     SELECT sent.*, stream_offset // least(most_stretch_bytes, greatest(transfer_bytes // pieces, 1)) AS stretch,
            first_ns - lag(last_ns) OVER of_stretch AS pause_ns, lag(packet_bytes) OVER of_stretch AS before_bytes
@@ -110,8 +118,11 @@ WITH thresholds AS (
     GROUP BY l.run_id, l.job, l.src_ip, l.dst_ip
 ), stalls AS (
     SELECT t.run_id, job, step, "position", src_ip, dst_ip, t.flow_id, sum(retransmitted_bytes)::BIGINT AS retransmitted_bytes,
-           coalesce(sum(pause_ns) FILTER (retransmitted_bytes > 0 AND window_start_ns - pause_ns >= first_ns), 0) / 1e6 AS stalled_ms
+           coalesce(sum(pause_ns) FILTER (retransmitted_bytes > 0 AND window_start_ns - pause_ns >= first_ns
+                                          AND (payload_bytes > retransmitted_bytes OR retransmitted_bytes > most_probe_bytes OR next_bytes > 0
+                                               OR next_ns <= greatest(soon_windows * window_ns, soon_share * pause_ns))), 0) / 1e6 AS stalled_ms
     FROM paused AS p
+    CROSS JOIN thresholds
     ASOF JOIN transfers AS t
       ON p.run_id = t.run_id AND p.flow_id = t.flow_id AND p.window_start_ns >= t.first_ns  -- its last segment may be sent again later
     GROUP BY ALL

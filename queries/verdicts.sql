@@ -46,6 +46,7 @@ WITH thresholds AS (
            0.2 AS most_p, 0.05 AS likely_p, 0.55 AS least_explained,
            0.3 AS most_elsewhere, 0.9 AS most_links,  -- of a host with several slow links: what others lose, over what they would by chance
            0.75 AS least_of_link,                     -- of what the links of a host lose: one link alone
+           0.75 AS least_of_one,                      -- of what several links send again: one of them is named
            0.8 AS slow_part, 0.6 AS slow_shared_part, -- of the usual rate, the second where the ends have several links
            0.0002 AS least_again, 0.1 AS other_part,  -- of the payload: sent again, of other traffic
            0.01 AS least_late,                        -- of the payload: behind bytes that follow it
@@ -289,12 +290,16 @@ WITH thresholds AS (
 ), links AS (
     SELECT c.run_id, c.job, c.kind, sum(payload_bytes) AS payload_bytes, min(gbit_per_s) AS gbit_per_s,
            arg_min(usual_gbit_per_s, gbit_per_s) AS usual_gbit_per_s, bool_or(is_shared) AS is_shared, sum(retransmitted_bytes)::BIGINT AS retransmitted_bytes,
-           coalesce(sum(late_bytes), 0)::BIGINT AS late_bytes
+           coalesce(sum(late_bytes), 0)::BIGINT AS late_bytes,
+           arg_max(format('{} to {}', coalesce(x.label, s.src_ip), coalesce(y.label, s.dst_ip)), (retransmitted_bytes, s.src_ip, s.dst_ip)) AS most_lost,
+           max(retransmitted_bytes) / nullif(sum(retransmitted_bytes), 0) AS most_lost_share
     FROM chosen AS c
     JOIN speeds AS s
       ON c.run_id = s.run_id AND c.job = s.job AND s.dst_ip = coalesce(c.peer_ip, s.dst_ip)
          AND (c.host_ip IS NULL OR c.host_ip = s.src_ip AND c.way <> 'to' OR c.host_ip = s.dst_ip AND c.way <> 'from')
     LEFT JOIN links_sent_again AS l ON l.run_id = s.run_id AND l.job = s.job AND l.src_ip = s.src_ip AND l.dst_ip = s.dst_ip
+    LEFT JOIN hosts AS x ON s.run_id = x.run_id AND s.src_ip = x.host_ip
+    LEFT JOIN hosts AS y ON s.run_id = y.run_id AND s.dst_ip = y.host_ip
     WHERE c.kind <> 'slow_host'
     GROUP BY c.run_id, c.job, c.kind
 ), causes AS (
@@ -332,12 +337,13 @@ WITH thresholds AS (
                              WHEN window_share >= least_cause THEN 'receiver'
                              WHEN delay_share >= least_cause THEN 'delay'
                              ELSE c.kind END AS kind),
-           gbit_per_s, usual_gbit_per_s, is_shared, retransmitted_bytes, late_bytes, payload_bytes, other_bytes, window_bytes, extra_ms, activity, met_by,
+           gbit_per_s, usual_gbit_per_s, is_shared, retransmitted_bytes, late_bytes, CASE WHEN most_lost_share > least_of_one THEN most_lost END AS most_lost, payload_bytes, other_bytes, window_bytes, extra_ms, activity, met_by,
            marked_share, other_bytes > other_part * payload_bytes AS is_met, coalesce(beyond_ms > least_beyond * cost_ms, false) AS is_bound,
            coalesce(a.label, c.host_ip) AS host, coalesce(b.label, c.peer_ip) AS peer,
            CASE WHEN peer IS NOT NULL THEN format('The link {} to {}', host, peer)
                 WHEN way <> 'both' THEN format('All links {} {}', way, host)
-                WHEN host IS NOT NULL THEN format('The links of {}', host) ELSE 'Most links' END AS link, CASE WHEN peer IS NULL THEN '' ELSE 's' END AS s
+                WHEN host IS NOT NULL THEN format('The links of {}', host)
+                WHEN most_lost_share > least_of_one THEN 'Several links' ELSE 'Most links' END AS link, CASE WHEN peer IS NULL THEN '' ELSE 's' END AS s
     FROM chosen AS c
     LEFT JOIN links USING (run_id, job, kind)
     LEFT JOIN causes USING (run_id, job, kind)
@@ -356,11 +362,12 @@ SELECT run_id, job, row_number() OVER (PARTITION BY run_id, job ORDER BY is_esta
        CASE kind
             WHEN 'slow_host' THEN format('{} is late in {} of {} steps behind the first{}', host, k, steps,
                                          CASE WHEN n > k THEN format(', another host in {}', n - k) ELSE '' END)
-            WHEN 'loss' THEN format('{} pause{} for {} sent again, {}% of the {:.1f} MB of all steps', link, s,
+            WHEN 'loss' THEN format('{} pause{} for {} sent again, {}% of the {:.1f} MB of all steps{}', link, s,
                                     CASE WHEN retransmitted_bytes < 1e5 THEN format('{:.3g} kB', retransmitted_bytes / 1e3)
                                          ELSE format('{:.1f} MB', retransmitted_bytes / 1e6) END,
                                     format(CASE WHEN 10 * retransmitted_bytes < payload_bytes THEN '{:.2g}' ELSE '{:.0f}' END,
-                                           100 * retransmitted_bytes / payload_bytes), payload_bytes / 1e6)
+                                           100 * retransmitted_bytes / payload_bytes), payload_bytes / 1e6,
+                                    CASE WHEN host IS NULL THEN coalesce(', most of it from ' || most_lost, '') ELSE '' END)
             WHEN 'delay' THEN format('{} answer{} {} ms later than other links', link, s,
                                      format(CASE WHEN extra_ms < 100 THEN '{:.3g}' ELSE '{:.0f}' END, extra_ms))
             ELSE format('{} carr{} {:.3g} Gbit/s{} where similar links carry {:.3g} Gbit/s', link, CASE s WHEN '' THEN 'y' ELSE 'ies' END, gbit_per_s,

@@ -270,6 +270,21 @@ def test_copies_of_packets_are_no_loss(tmp_path: Path) -> None:
         assert set(dataset.query("verdicts")["kind"]) == {"slow_link"}
 
 
+def test_a_probe_of_an_idle_flow_is_no_loss(tmp_path: Path) -> None:
+    """Where a flow has nothing more to send, TCP sends its last segment again: other links were blamed for 17% of a step."""
+    tables = read_case(Path(__file__).parents[1] / "queries" / "verdicts" / "loss_on_a_link_of_4")
+    windows = tables["flow_windows"].with_row_index().with_columns(is_probe=pl.col("index") % 2 == 1)
+    probed = windows.with_columns(
+        payload_bytes=pl.when("is_probe").then(1448).otherwise("payload_bytes"),
+        retransmitted_bytes=pl.when("is_probe").then(1448).otherwise(0),
+    )
+    lost = windows.with_columns(retransmitted_bytes=pl.when("is_probe").then(1448).otherwise(0))
+    for frame, kinds in ((probed, {"slow_link"}), (lost, {"slow_link", "loss"})):
+        changed = tables | {"flow_windows": frame.drop("index", "is_probe")}
+        with write_dataset(tmp_path / str(len(kinds)), changed) as dataset:
+            assert set(dataset.query("verdicts")["kind"]) == kinds
+
+
 @pytest.mark.long
 def test_what_makes_a_link_slow_is_its_kind(tmp_path: Path) -> None:
     given: dict[str, dict[str, float]] = {

@@ -103,7 +103,7 @@ def test_findings_of_the_first_line_are_counted_things() -> None:
     kinds = ["slow_host", "slow_host", "loss"]
     found = pl.DataFrame({"run_id": ["a", "b", "c"], "rank": [1, 1, 1], "kind": kinds, "sentence": ["W2 is slow."] * 3})
     assert steps.costliest(found, jobs, 4) == (
-        "In 3 of 4 jobs a host or a link costs 5% of a step or more (2 slow hosts, 1 lossy link). "
+        "In 3 of 4 jobs a host or a link costs 5% of a step or more (2 slow hosts, 1 loss finding). "
         "The costliest, in a: W2 is slow."
     )
 

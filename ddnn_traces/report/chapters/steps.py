@@ -121,7 +121,7 @@ def _of_sends(section: Section, jobs: pl.DataFrame, found: pl.DataFrame) -> list
 
 #: What a finding of a kind is, where the kind alone cannot be counted.
 _FOUND = {
-    "loss": "lossy link", "delay": "delayed link", "background": "shared link",
+    "loss": "loss finding", "delay": "delayed link", "background": "shared link",
     "congestion": "congested link", "receiver": "small receive window",
 }  # fmt: skip
 
