@@ -96,7 +96,8 @@ def both_ways(host: int, is_slow: bool, window_bytes: int) -> list[dict[str, Any
 
 
 def dataset(folder: Path, *runs: dict[str, pl.DataFrame]) -> Dataset:
-    tables = {table: pl.concat(run[table] for run in runs) for table in runs[0]}
+    names = dict.fromkeys(table for run in runs for table in run)
+    tables = {name: pl.concat([run[name] for run in runs if name in run], how="diagonal") for name in names}
     tables["runs"] = pl.DataFrame({"run_id": [run["hosts"]["run_id"][0] for run in runs]})
     opened: Dataset = write_dataset(folder, tables)
     return opened

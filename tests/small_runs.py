@@ -17,7 +17,7 @@ import ddnn_traces
 from ddnn_traces.ingestors import pipeline
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.messages import Messages
-from ddnn_traces.query import views
+from ddnn_traces.query import checks, views
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store.layout import SOURCES
 from ddnn_traces.store.whole_files import sha256_of
@@ -158,6 +158,11 @@ def read_folder(run: Path, messages: Messages | None = None, **options: Any) -> 
 def column(dataset: Dataset, sql: str) -> list[Any]:
     """First column of a query's result."""
     return dataset.sql(sql).to_series().to_list()
+
+
+def found_by(dataset: Dataset, check: str) -> list[dict[str, Any]]:
+    """The offending rows of one data check: all of them take half a second."""
+    return dataset.sql((checks.folder() / f"{check}.sql").read_text()).to_dicts()
 
 
 def sent(packets: Iterable[Packet]) -> dict[tuple[str, str], tuple[int, int]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import tomllib
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +73,29 @@ def truth(run: str, program: str) -> dict[Key, tuple[int, float]]:
     return found
 
 
+#: Of a run and a job: ranks, groups, and the addresses of the ranks.
+Exported = Callable[[str, int], tuple[Ranks, Groups, dict[int, str]]]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """Each job is exported once."""
+
+    @functools.cache
+    def export(run: str, job: int) -> tuple[Ranks, Groups, dict[int, str]]:
+        folder = tmp_path_factory.mktemp("exported") / "out"
+        with opened(run) as dataset:
+            ranks, groups, _ = written(dataset, folder, job=job)
+        return ranks, groups, hosts(folder / "nodes.csv")
+
+    return export
+
+
 @pytest.mark.parametrize(("run", "job", "program"), JOBS, ids=[f"{program}-{job}" for _, job, program in JOBS])
 @pytest.mark.long_after(2)
-def test_each_rank_has_the_collectives_of_its_program(run: str, job: int, program: str, tmp_path: Path) -> None:
-    with opened(run) as dataset:
-        ranks, groups, _ = written(dataset, tmp_path / "out", job=job)
-    assert hosts(tmp_path / "out" / "nodes.csv") == {rank: f"10.10.0.{rank + 1}" for rank in range(4)}
+def test_each_rank_has_the_collectives_of_its_program(exported: Exported, run: str, job: int, program: str) -> None:
+    ranks, groups, addresses = exported(run, job)
+    assert addresses == {rank: f"10.10.0.{rank + 1}" for rank in range(4)}
     wanted = truth(run, program)
     for rank, nodes in enumerate(ranks):
         calls: Counter[Key] = Counter()
@@ -95,12 +114,8 @@ def test_each_rank_has_the_collectives_of_its_program(run: str, job: int, progra
 @pytest.fixture(
     scope="module", params=[("fsdp", 0), ("pipeline", 2), ("tensor_data", 3), ("two_rings", 1)], ids=lambda p: p[0]
 )
-def replay(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Ranks, dict[str, list[int]]]:
-    with opened(JOBS[request.param[1]][0]) as dataset:
-        ranks, groups, _ = written(dataset, tmp_path_factory.mktemp("replay") / "out")
-    return ranks, groups
+def replay(request: pytest.FixtureRequest, exported: Exported) -> tuple[Ranks, Groups]:
+    return exported(*JOBS[request.param[1]][:2])[:2]
 
 
 @pytest.mark.long_after(1)

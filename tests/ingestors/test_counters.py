@@ -7,10 +7,9 @@ from pathlib import Path
 import packets as p
 import pytest
 from captures_by_hand import T0
-from small_runs import A, B, Packet, column, read_folder, write_captures
+from small_runs import A, B, Packet, column, found_by, read_folder, write_captures
 
 from ddnn_traces.pcap.interface_statistics import StatisticsFinder
-from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
 
 NAMES = (
@@ -50,7 +49,7 @@ def test_statistics_of_a_pcapng(engine: str, tmp_path: Path) -> None:
     (run / "a.pcapng").write_bytes(pcapng())
     with read_folder(run, engine=engine) as dataset:
         assert counters(dataset) == [(110, 90, 9, 3, 87, "pcapng")]
-        (found,) = checks.run_checks(dataset)["capture_loss"].to_pylist()
+        (found,) = found_by(dataset, "capture_loss")
         dropped, cut = 3 + 9, 87 - 2  # of 87 that the program got, two are in the file
         assert (found["dropped_packets"], round(found["percent_dropped"], 1)) == (dropped + cut, 98.0)
 

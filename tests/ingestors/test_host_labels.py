@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from small_runs import BEGIN_NS, A, B, C, column, passing, read_folder, ring, write_captures, write_log
+from small_runs import BEGIN_NS, A, B, C, column, found_by, passing, read_folder, ring, write_captures, write_log
 
 from ddnn_traces.messages import Messages
-from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
 
 
@@ -68,7 +67,7 @@ def test_logs_of_workers_that_no_capture_names(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, ("x.pcap", "y.pcap", "z.pcap"), "worker-2")
     with read_folder(folder) as dataset:
         assert labels(dataset) == [None] * 3
-        assert checks.run_checks(dataset)["missing_worker"].num_rows == 0
+        assert found_by(dataset, "missing_worker") == []
 
 
 @pytest.mark.parametrize("names", ["node0{}.pcap", "gpu{}.pcap"])
@@ -78,7 +77,7 @@ def test_a_log_of_no_worker_beside_hosts_that_are_none_is_nobody_s(tmp_path: Pat
     messages = Messages()
     with read_folder(folder, messages) as dataset:
         assert column(dataset, "SELECT DISTINCT worker FROM steps") == ["worker-1"]
-        assert checks.run_checks(dataset)["missing_worker"].num_rows == 0
+        assert found_by(dataset, "missing_worker") == []
     (said,) = messages.warnings
     first = names.removesuffix(".pcap").format(1)
     assert said.startswith("run: train_history.log: no capture says whose it is; its steps count for all hosts")
@@ -96,7 +95,7 @@ def test_a_log_of_no_worker_is_the_first_one_s(tmp_path: Path) -> None:
     messages = Messages()
     with read_folder(folder, messages) as dataset:
         assert column(dataset, "SELECT DISTINCT worker FROM steps") == ["w1"] and messages.warnings == []
-        assert checks.run_checks(dataset)["missing_worker"].num_rows == 0
+        assert found_by(dataset, "missing_worker") == []
 
 
 def test_names_of_captures_that_fit_both_hosts_are_said(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from small_runs import (
     D,
     Packet,
     contradictions,
+    found_by,
     ingest,
     passing,
     read_folder,
@@ -65,11 +66,6 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def offending(dataset: Dataset) -> dict[str, int]:
     """Checks that found something, and how many rows."""
     return {name: rows.num_rows for name, rows in checks.run_checks(dataset).items() if rows.num_rows}
-
-
-def rows_of(dataset: Dataset, check: str) -> list[dict[str, Any]]:
-    """What one check finds."""
-    return dataset.sql((checks.folder() / f"{check}.sql").read_text()).to_dicts()
 
 
 @pytest.mark.long
@@ -379,7 +375,7 @@ def test_a_run_that_sends_less_than_its_algorithm_must_move(tmp_path: Path) -> N
     tables = {table: case / f"{table}.csv" for table in schema.TABLES}
     given = {table: pl.read_csv(path, infer_schema=False) for table, path in tables.items() if path.exists()}
     with write_dataset(tmp_path / "dataset", given) as dataset:
-        assert rows_of(dataset, "conservation")
+        assert found_by(dataset, "conservation")
 
 
 @pytest.mark.parametrize("source", ["sound", "trained"])
@@ -426,7 +422,7 @@ def test_a_declared_worker_without_a_capture(tmp_path: Path) -> None:
     entries = [f'[[hosts]]\nip = "{ip}"\nlabel = "worker-{n}"\nrole = "worker"\n' for n, ip in ((1, A), (2, B))]
     (folder / "run.toml").write_text("\n".join(["workers = 2", *entries]))
     with read_folder(folder) as dataset:
-        rows = rows_of(dataset, "missing_worker")
+        rows = found_by(dataset, "missing_worker")
     assert [(row["worker"], row["host_ip"]) for row in rows] == [("worker-2", B), (None, None)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,47 @@ from datasets import read_case, write_dataset
 from slow_rings import HOSTS, MS, ORIGIN_NS, STEPS, WORKERS, always, dataset, ring
 
 import ddnn_traces
+from ddnn_traces.query.dataset import Dataset
 
 DATASET = Path(__file__).parents[2] / "data" / "dataset"
 
+#: Rows of the query verdicts for runs whose names begin with this.
+Verdicts = Callable[[str], pl.DataFrame]
 
-def test_the_slow_host_is_named_and_what_it_costs(tmp_path: Path) -> None:
-    with dataset(tmp_path, *(ring(f"r{host}", host, always(host, 15)) for host in range(WORKERS))) as runs:
-        found = runs.query("verdicts")
-    assert found["run_id"].to_list() == ["r0", "r1", "r2", "r3"]
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
+    """The runs of the quick tests. In one dataset: to plan the query takes longer than to run it on such few rows."""
+    with dataset(tmp_path_factory.mktemp("slow"), *slow_runs()) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def verdicts(slow: Dataset) -> Verdicts:
+    found = slow.query("verdicts")
+    return lambda begin: found.filter(pl.col("run_id").str.starts_with(begin))
+
+
+def slow_runs() -> list[dict[str, pl.DataFrame]]:
+    """Named by the test that looks at them."""
+    return [
+        *(ring(f"host {host}", host, always(host, 15)) for host in range(WORKERS)),
+        *(ring(f"link {host}", host, slow_link=host) for host in range(WORKERS)),
+        *(ring(f"part {name}", 1, {(1, step): 40.0 for step in steps}) for name, steps in PARTS.items()),
+        *one_after_the_other(),
+        ring("answer", 1, always(2, 40), answer_ms=35, unread=1),
+        *(ring(f"log {name}", 1, always(1, 15)) | log(f"log {name}", late) for name, late in LOGS.items()),
+        tree("tree inner", [50, 70, 50, 50]),
+        tree("tree leaves", [50, 60, 63, 63]),
+        *(clique(f"end {way}", links) for way, links in ENDS.items()),
+        *copied_and_lost(),
+        ring("in turn", 1, {(step % WORKERS, step): 30.0 for step in range(STEPS)}),
+    ]
+
+
+def test_the_slow_host_is_named_and_what_it_costs(verdicts: Verdicts) -> None:
+    found = verdicts("host ")
+    assert found["run_id"].to_list() == ["host 0", "host 1", "host 2", "host 3"]
     assert found["host_ip"].to_list() == HOSTS
     assert set(found["kind"]) == {"slow_host"}
     assert all(13 < cost < 16 for cost in found["cost_ms"])
@@ -29,39 +63,42 @@ def test_the_slow_host_is_named_and_what_it_costs(tmp_path: Path) -> None:
         assert "in steps" not in sentence
 
 
-def test_one_part_of_the_steps_is_named(tmp_path: Path) -> None:
-    """From step 5 on, and in each second step: these are no part."""
-    runs = {"part": range(5, STEPS), "scattered": range(1, STEPS, 2)}
-    late = {name: {(1, step): 40.0 for step in steps} for name, steps in runs.items()}
-    with dataset(tmp_path, *(ring(name, 1, late_ms) for name, late_ms in late.items())) as opened:
-        part, scattered = opened.query("verdicts").filter(kind="slow_host")["sentence"]
+#: From step 5 on, and in each second step: these are no part.
+PARTS = {"one": range(5, STEPS), "scattered": range(1, STEPS, 2)}
+
+
+def test_one_part_of_the_steps_is_named(verdicts: Verdicts) -> None:
+    part, scattered = verdicts("part ").filter(kind="slow_host")["sentence"]
     assert f"%), all in steps 5 to {STEPS - 1}; it needs" in part
     assert "in steps" not in scattered
 
 
-def test_two_hosts_that_are_slow_one_after_the_other_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No host explains 55% of all steps. Two steps beside the part are so by chance."""
-    monkeypatch.setattr("slow_rings.STEPS", 30)
+def one_after_the_other() -> list[dict[str, pl.DataFrame]]:
+    """Runs of 30 steps."""
     first = {(1, step): 30.0 for step in (*range(1, 10), *range(20, 30))}
     second = {(3, step): 60.0 for step in range(10, 20)}
     few = {(1, step): 30.0 for step in (2, 25)}
-    with dataset(tmp_path, ring("both", 1, first | second), ring("few", 2, few | second)) as opened:
-        found = opened.query("verdicts").filter(kind="slow_host")
+    with pytest.MonkeyPatch.context() as longer:
+        longer.setattr("slow_rings.STEPS", 30)
+        return [ring("turns both", 1, first | second), ring("turns few", 2, few | second)]
+
+
+def test_two_hosts_that_are_slow_one_after_the_other_are_named(verdicts: Verdicts) -> None:
+    """No host explains 55% of all steps. Two steps beside the part are so by chance."""
+    found = verdicts("turns ").filter(kind="slow_host")
     assert found.select("run_id", "host_ip", "steps_worst", "is_established").rows() == [
-        ("both", HOSTS[3], 10, True),
-        ("both", HOSTS[1], 19, True),
-        ("few", HOSTS[3], 10, True),
+        ("turns both", HOSTS[3], 10, True),
+        ("turns both", HOSTS[1], 19, True),
+        ("turns few", HOSTS[3], 10, True),
     ]
     part, rest, _ = found["sentence"]
     assert "in 10 of 29 steps behind the first: " in part and "%), all in steps 10 to 19; it needs" in part
     assert "%), beside steps 10 to 19; it needs" in rest
 
 
-def test_a_delayed_acknowledgement_of_a_slow_host_is_no_delay_of_its_link(tmp_path: Path) -> None:
-    with dataset(tmp_path, ring("r", 1, always(2, 40), answer_ms=35, unread=1)) as run:
-        found = run.query("verdicts")
-        answers = run.query("answer_times").filter(src_ip=HOSTS[1])
-    assert found.select("kind", "host_ip").rows() == [("slow_host", HOSTS[2])]
+def test_a_delayed_acknowledgement_of_a_slow_host_is_no_delay_of_its_link(slow: Dataset, verdicts: Verdicts) -> None:
+    answers = slow.query("answer_times").filter(run_id="answer", src_ip=HOSTS[1])
+    assert verdicts("answer").select("kind", "host_ip").rows() == [("slow_host", HOSTS[2])]
     assert set(answers["extra_ms"]) == {0}
     assert answers.filter(pl.col("step") > 1)["answer_ms"].null_count() == STEPS - 2
 
@@ -79,11 +116,12 @@ def log(run_id: str, late_ms: dict[tuple[int, int], float]) -> dict[str, pl.Data
     return {table: pl.DataFrame(rows).cast(pl.String) for table, rows in whole.items()}
 
 
-def test_a_host_that_the_log_contradicts_is_not_called_slow(tmp_path: Path) -> None:
-    logs = {"contradicted": always(3, 15), "agreed": always(1, 15)}
-    with dataset(tmp_path, *(ring(run, 1, always(1, 15)) | log(run, late) for run, late in logs.items())) as runs:
-        found = runs.query("verdicts")
-    assert found.select("run_id", "kind", "host_ip").rows() == [("agreed", "slow_host", HOSTS[1])]
+LOGS = {"contradicts": always(3, 15), "agrees": always(1, 15)}
+
+
+def test_a_host_that_the_log_contradicts_is_not_called_slow(verdicts: Verdicts) -> None:
+    found = verdicts("log ")
+    assert found.select("run_id", "kind", "host_ip").rows() == [("log agrees", "slow_host", HOSTS[1])]
 
 
 def tree(run_id: str, computing_ms: list[float]) -> dict[str, pl.DataFrame]:
@@ -160,13 +198,12 @@ def of_messages(
     }
 
 
-def test_an_inner_host_of_a_tree_is_slow_only_if_no_leaf_is_later(tmp_path: Path) -> None:
+def test_an_inner_host_of_a_tree_is_slow_only_if_no_leaf_is_later(slow: Dataset, verdicts: Verdicts) -> None:
     """1 computes for longer than 0, its only equal; in `leaves` all wait for 2 and 3, which get the sums last."""
-    runs = tree("inner", [50, 70, 50, 50]), tree("leaves", [50, 60, 63, 63])
-    with dataset(tmp_path, *runs) as found_in:
-        assert found_in.query("collectives")["algorithm"].to_list() == ["tree", "tree"]
-        found = found_in.query("verdicts")
-    assert found.select("run_id", "kind", "host_ip").rows() == [("inner", "slow_host", HOSTS[1])]
+    collectives = slow.query("collectives").filter(pl.col("run_id").str.starts_with("tree "))
+    assert collectives["algorithm"].to_list() == ["tree", "tree"]
+    found = verdicts("tree ")
+    assert found.select("run_id", "kind", "host_ip").rows() == [("tree inner", "slow_host", HOSTS[1])]
     assert 11 < found["cost_ms"][0] < 13  # 20 behind 0, but 3 gets the sums 8 ms later
     bound = re.search(r"at least (1[12].*) ms of .* it needs (.*) ms longer .* another host", found["sentence"][0])
     assert bound and float(bound[1]) == pytest.approx(found["cost_ms"][0], abs=0.05)
@@ -200,10 +237,9 @@ def test_long_times_and_large_shares_are_written_without_an_exponent(tmp_path: P
     assert not [one for one in said if re.search(r"\de[+-]\d", one)]
 
 
-def test_the_slow_link_is_named_and_what_it_costs(tmp_path: Path) -> None:
-    with dataset(tmp_path, *(ring(f"r{host}", host, slow_link=host) for host in range(WORKERS))) as runs:
-        found = runs.query("verdicts")
-    assert found["run_id"].to_list() == ["r0", "r1", "r2", "r3"]
+def test_the_slow_link_is_named_and_what_it_costs(verdicts: Verdicts) -> None:
+    found = verdicts("link ")
+    assert found["run_id"].to_list() == ["link 0", "link 1", "link 2", "link 3"]
     assert found["host_ip"].to_list() == HOSTS
     assert found["peer_ip"].to_list() == [*HOSTS[1:], HOSTS[0]]
     assert set(found["kind"]) == {"slow_link"}
@@ -246,28 +282,33 @@ def clique(run_id: str, slow: set[tuple[int, int]]) -> dict[str, pl.DataFrame]:
     return base | made | {"flow_windows": base["flow_windows"].head(0)}
 
 
-def test_slow_links_that_share_an_end_are_one_finding(tmp_path: Path) -> None:
-    others = (0, 1, 3)
-    sets = {"from": {(2, other) for other in others}, "to": {(other, 2) for other in others}}
-    with dataset(tmp_path, *(clique(way, slow) for way, slow in sets.items())) as runs:
-        found = runs.query("verdicts")
+#: Links from and to a host.
+ENDS = {"from": {(2, other) for other in (0, 1, 3)}, "to": {(other, 2) for other in (0, 1, 3)}}
+
+
+def test_slow_links_that_share_an_end_are_one_finding(verdicts: Verdicts) -> None:
+    found = verdicts("end ")
     assert found.select("run_id", "kind", "host_ip", "peer_ip").rows() == [
-        (way, "slow_link", HOSTS[2], None) for way in sets
+        (f"end {way}", "slow_link", HOSTS[2], None) for way in ENDS
     ]
-    for way, cost, sentence in found.select("run_id", "cost_ms", "sentence").rows():
+    for way, (cost, sentence) in zip(ENDS, found.select("cost_ms", "sentence").iter_rows(), strict=True):
         assert sentence.startswith(f"All links {way} worker-3 carry 0.1")
         assert 14 < cost < 20, way  # its links send at the same time
 
 
-def test_copies_of_packets_are_no_loss(tmp_path: Path) -> None:
+def copied_and_lost() -> list[dict[str, pl.DataFrame]]:
     """A capture of all interfaces of a bridge has each packet several times: as much again as the link carries."""
-    case = Path(__file__).parents[1] / "queries" / "verdicts" / "loss_on_a_link_of_4"
-    tables = read_case(case)
+    tables = read_case(Path(__file__).parents[1] / "queries" / "verdicts" / "loss_on_a_link_of_4", as_text=True)
     copied = tables["flow_windows"].with_columns(retransmitted_bytes=pl.col("payload_bytes"))
-    with write_dataset(tmp_path / "lost", tables) as lost:
-        assert set(lost.query("verdicts")["kind"]) == {"slow_link", "loss"}
-    with write_dataset(tmp_path / "copied", tables | {"flow_windows": copied}) as dataset:
-        assert set(dataset.query("verdicts")["kind"]) == {"slow_link"}
+    return [
+        {table: rows.with_columns(run_id=pl.lit(run_id)) for table, rows in of_run.items()}
+        for run_id, of_run in {"again lost": tables, "again copied": tables | {"flow_windows": copied}}.items()
+    ]
+
+
+def test_copies_of_packets_are_no_loss(verdicts: Verdicts) -> None:
+    assert set(verdicts("again lost")["kind"]) == {"slow_link", "loss"}
+    assert set(verdicts("again copied")["kind"]) == {"slow_link"}
 
 
 def test_a_probe_of_an_idle_flow_is_no_loss(tmp_path: Path) -> None:
@@ -325,10 +366,8 @@ def test_hosts_enter_when_their_logs_say_so() -> None:
     assert len(apart) > 50 and apart.median() < 5
 
 
-def test_late_in_turn_is_no_finding(tmp_path: Path) -> None:
-    turns = {(step % WORKERS, step): 30.0 for step in range(STEPS)}
-    with dataset(tmp_path, ring("r", 1, turns)) as run:
-        assert run.query("verdicts").is_empty()
+def test_late_in_turn_is_no_finding(slow: Dataset, verdicts: Verdicts) -> None:
+    assert "in turn" in slow.run_ids and verdicts("in turn").is_empty()
 
 
 @pytest.mark.long

@@ -44,9 +44,11 @@ def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Pa
     half["captures"] = ring("half", 1)["captures"].head(2)
     for run in (late := ring("late", 1, always(1, 15)), even := ring("even", 2), silent):
         run["flows"] = run["flows"].with_columns(payload_bytes=pl.lit("1000"))
-    with dataset(tmp_path / "dataset", late, even, silent, alone, half) as opened, Results(opened) as results:
-        [section] = trust.chapter.sections(results, only=["losses"])
-        [delays] = steps.chapter.sections(results, only=["delays"])
+    with dataset(tmp_path / "dataset", late, even, silent, alone, half) as opened:
+        with Results(opened) as results:
+            [section] = trust.chapter.sections(results, only=["losses"])
+            [delays] = steps.chapter.sections(results, only=["delays"])
+        found, verdicts = ddnn_traces.diagnose(opened), opened.query("verdicts")
     done = command("diagnose", "dataset")
     assert (done.returncode, done.stderr) == (0, b"")
     said = done.stdout.decode().splitlines()
@@ -74,8 +76,6 @@ def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Pa
     ]
     assert [row["sentence"].partition(" ")[0] for row in rows] == ["One", "Nothing", "No", "worker-2", "No"]
     assert rows[2]["sentence"].startswith("No job is seen, and 2 hosts that exchange data have no capture. Put ")
-    with ddnn_traces.open(tmp_path / "dataset") as opened:
-        found, verdicts = ddnn_traces.diagnose(opened), opened.query("verdicts")
     # sums of the same terms in another order: of several threads, and since diagnose stores what its queries share
     assert_frame_equal(found, pl.DataFrame(rows, found.schema), rel_tol=1e-12, abs_tol=0)
     assert_frame_equal(found.drop_nulls("rank"), verdicts, rel_tol=1e-12, abs_tol=0)
@@ -254,6 +254,7 @@ def test_findings_in_doubt_stand_behind_sure_ones() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_findings_by_chance_stand_behind_long_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a host that hung for 3 s in one step, the first line was that chance may explain it."""
     with dataset(tmp_path / "dataset", ring("hung", 1, {(1, 5): 300.0}), ring("late", 2, always(1, 15))) as opened:
@@ -281,6 +282,7 @@ def test_findings_by_chance_stand_behind_long_steps(tmp_path: Path, monkeypatch:
     assert section.headline.endswith(f"{said} Not established in other jobs, as chance may explain it: 1 finding.")
 
 
+@pytest.mark.long
 def test_of_pairs_that_meet_at_random_no_steps_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their hosts have no steps in common, so that none of them is long, and in none something stands out."""
     with dataset(tmp_path / "dataset", ring("gossip", 1, {(1, 5): 300.0}), ring("again", 2)) as opened:
@@ -492,6 +494,7 @@ def test_beside_nothing_diagnose_tells_of_other_traffic_and_of_bytes_sent_again(
     ]
 
 
+@pytest.mark.long
 def test_workers_of_two_servers_are_compared(tmp_path: Path) -> None:
     """One of them was 100 ms slower, and diagnose said that nobody can tell which host is slow."""
     case = read_case(Path(__file__).parents[1] / "queries/verdicts/slow_worker_of_two_servers", as_text=True)
@@ -510,6 +513,7 @@ def test_workers_of_two_servers_are_compared(tmp_path: Path) -> None:
     assert told == [["slow_host"], ["nothing"]]
 
 
+@pytest.mark.long
 def test_of_jobs_of_sends_alone_diagnose_says_that_no_host_can_be_called_slow(
     command: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

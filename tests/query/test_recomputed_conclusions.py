@@ -6,6 +6,7 @@ step takes.
 
 from __future__ import annotations
 
+import functools
 import lzma
 import shutil
 import struct
@@ -23,10 +24,10 @@ import polars as pl
 import pytest
 from datasets import write_dataset
 from independent import FLOW, Array, address, read_run, repeated_bytes, text
+from small_runs import found_by
 from tools import Once
 
 import ddnn_traces
-from ddnn_traces.query.checks import run_checks
 from ddnn_traces.query.dataset import Dataset
 
 MS = 10**6
@@ -58,7 +59,13 @@ def testbed(once: Once) -> Iterator[Dataset]:
 
 
 def rows(dataset: Dataset, query: str, run_id: str, **params: Any) -> list[dict[str, Any]]:
-    return dataset.query(query, **params).filter(run_id=run_id).to_dicts()
+    return _result(dataset, query, **params).filter(run_id=run_id).to_dicts()
+
+
+@functools.cache
+def _result(dataset: Dataset, query: str, **params: Any) -> pl.DataFrame:
+    """Of all runs: several tests look at a query, each at a run."""
+    return dataset.query(query, **params)
 
 
 def declared(folder: Path) -> dict[str, Any]:
@@ -369,7 +376,7 @@ def test_a_capture_that_was_cut_is_said(tmp_path: Path) -> None:
     with ddnn_traces.ingest(folder, tmp_path / "dataset") as dataset:
         (found,) = dataset.query("run_capture_loss").to_dicts()
         assert (found["dropped_packets"], found["flagged"]) == (len(ends) - 1 - kept, True)
-        assert run_checks(dataset)["capture_loss"].num_rows == 1
+        assert len(found_by(dataset, "capture_loss")) == 1
         last = int(dataset.sql("SELECT last_ns FROM captures WHERE records = ?", [kept]).item())
         steps = read_run(CAPTURES / TWO_HOSTS).logs["worker-1"].ends
         (summary,) = dataset.query("overlap_summary").filter(worker="worker-1").to_dicts()

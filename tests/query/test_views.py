@@ -128,6 +128,7 @@ def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("nothing_kept")
+@pytest.mark.long
 def test_only_what_sql_reads_is_made(dataset: Path) -> None:
     """Words of a comment are no SQL: most queries have one of those that list views in theirs."""
     names = "SELECT count(*) FROM (SHOW TABLES)"

@@ -55,8 +55,8 @@ def false_findings(count: int, unit: str) -> float:
     return float(np.mean([significant is True for significant in found]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("unit", ["cell", "run"])
-@pytest.mark.long_after(1)
 def test_repeats_do_not_make_an_effect_significant(unit: str) -> None:
     """As rows of their own 78% of these terms are significant (fits of before that, this seed)."""
     assert false_findings(20, unit) <= 0.15

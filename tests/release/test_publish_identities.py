@@ -17,11 +17,11 @@ from damages import all_found
 from damages import found as checked
 from publishing import ABOUT, OPTIONS, OTHER, RUN, Run
 from small_release import content
+from small_runs import found_by
 
 import ddnn_traces
 from ddnn_traces.errors import LeakError, UsageError
 from ddnn_traces.messages import Messages
-from ddnn_traces.query import checks
 from ddnn_traces.release import publish
 from ddnn_traces.release.verify.examined import PASSED
 from ddnn_traces.store import layout, schema
@@ -207,7 +207,7 @@ def assert_connections_that_look_alike_are_numbered(release: Path) -> None:
         found = dataset.sql(
             f"SELECT count(*) AS flows, list_sort(list(connection)) AS numbers FROM flows GROUP BY {alike}"
         )
-        assert checks.run_checks(dataset)["flow_references"].num_rows == 0
+        assert found_by(dataset, "flow_references") == []
     assert found["flows"].max() > 1, "or this shows nothing"
     assert found["numbers"].to_list() == [list(range(flows)) for flows in found["flows"]]
 

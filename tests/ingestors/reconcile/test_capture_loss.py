@@ -7,10 +7,9 @@ from pathlib import Path
 
 import packets as p
 import pytest
-from small_runs import BEGIN_NS, SPACING_NS, A, B, ingest_frames, read_folder, write_captures, write_frames
+from small_runs import BEGIN_NS, SPACING_NS, A, B, found_by, ingest_frames, read_folder, write_captures, write_frames
 from tools import Notes
 
-from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
 
 UP, DOWN = (40000, 5000), (5000, 40000)
@@ -77,7 +76,7 @@ def test_sixteen_of_a_hundred_segments(start: int, lost: range, tmp_path: Path) 
         assert (capture["missed_bytes"], capture["percent_lost"], capture["flagged"]) == (16 * SIZE, 16, True)
         (pair,) = dataset.query("flow_capture_loss").to_dicts()
         assert (pair["missed_bytes"], pair["reverse_missed_bytes"], pair["percent_lost"]) == (16 * SIZE, 0, 16)
-        (run,) = checks.run_checks(dataset)["capture_loss"].to_pylist()
+        (run,) = found_by(dataset, "capture_loss")
         assert (run["missed_bytes"], run["percent_lost"]) == (16 * SIZE, 16)
 
 
@@ -211,7 +210,7 @@ def test_copy_that_lost_less_counts(tmp_path: Path) -> None:
         found = dataset.sql("SELECT payload_bytes, missed_bytes FROM flows WHERE src_ip = ? AND dst_ip = ?", [A, B])
         assert found.rows() == [(1000 * SIZE, 0)]
         assert dataset.query("capture_loss")["missed_bytes"].to_list() == [10 * SIZE, 0]
-        assert checks.run_checks(dataset)["capture_loss"].num_rows == 0
+        assert found_by(dataset, "capture_loss") == []
 
 
 @pytest.mark.parametrize(("kept", "said"), [(100, None), (20, "80% of the packets by their counters")])
@@ -224,7 +223,5 @@ def test_a_whole_file_of_fewer_packets_than_were_counted_is_known(kept: int, sai
     with read_folder(folder, messages) as dataset:
         (row,) = dataset.query("run_capture_loss").to_dicts()
         assert (row["lost_bytes"], row["dropped_packets"], row["flagged"]) == (0, 100 - kept, kept < 100)
-        assert ("capture_loss" in [name for name, rows in checks.run_checks(dataset).items() if rows.num_rows]) == (
-            kept < 100
-        )
+        assert bool(found_by(dataset, "capture_loss")) == (kept < 100)
     assert any(f"its captures lost {said}" in warning for warning in messages.warnings) == (kept < 100)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import packets as p
 import pytest
-from small_runs import BEGIN_NS, SPACING_NS, A, B, read_folder
+from small_runs import BEGIN_NS, SPACING_NS, A, B, found_by, read_folder
 from tools import Notes
 
 from ddnn_traces.ingestors.reconcile.run_tables import LEAST_COPIED_BYTES, LEAST_COPIED_SHARE
@@ -35,7 +35,7 @@ def test_copies_of_packets_are_said(copies: int, again: int, share: int | None, 
     (folder / "any.pcap").write_bytes(p.pcap(connection(copies, again), link=p.SLL2))
     notes = Notes()
     with read_folder(folder, notes) as dataset:
-        found = checks.run_checks(dataset)["captured_copies"].to_pylist()
+        found = found_by(dataset, "captured_copies")
     said = [warning for warning in notes.warnings if "is there again" in warning]
     if share is None:
         assert (said, found) == ([], [])

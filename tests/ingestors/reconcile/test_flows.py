@@ -21,11 +21,13 @@ from small_runs import (
     ingest,
     ingest_frames,
     passing,
+    read_folder,
     ring,
     sent,
     sent_by,
     star,
     vantages,
+    write_captures,
 )
 
 from ddnn_traces.query.dataset import Dataset
@@ -219,17 +221,19 @@ def test_what_is_sent_again_after_a_rotation_counts_as_in_one_file(tmp_path: Pat
         Packet(BEGIN_NS + (place + 1) * SPACING_NS, A, B, 100, seq=1 + 100 * number)
         for place, number in enumerate(order)
     ]
-    found = {}
     for cut in range(len(packets)):
         files = {"x.pcap": packets[:cut], "x.pcap1": packets[cut:]} if cut else {"x.pcap": packets}
-        with ingest(tmp_path / str(cut), files) as dataset:
-            assert contradictions(dataset) == {}, cut
-            found[cut] = dataset.sql(
-                "SELECT packets, payload_bytes, retransmitted_packets, retransmitted_bytes, missed_bytes, "
-                "(SELECT list((stream_offset, bytes) ORDER BY message) FROM messages) AS sent FROM flows"
-            ).row(0)
-    assert found[0][2:5] == (len(order) - 7, 100 * (len(order) - 7), 0)
-    assert {cut: row for cut, row in found.items() if row != found[0]} == {}
+        write_captures(tmp_path / "runs" / str(cut), files)
+    with read_folder(tmp_path / "runs") as dataset:
+        assert contradictions(dataset) == {}
+        found = dataset.sql(
+            "SELECT run_id, packets, payload_bytes, retransmitted_packets, retransmitted_bytes, missed_bytes, sent "
+            "FROM flows JOIN (SELECT run_id, list((stream_offset, bytes) ORDER BY message) AS sent FROM messages "
+            "GROUP BY run_id) USING (run_id)"
+        )
+    rows = {cut: row for cut, *row in found.iter_rows()}
+    assert rows["0"][2:5] == [len(order) - 7, 100 * (len(order) - 7), 0] and len(rows) == len(packets)
+    assert {cut: row for cut, row in rows.items() if row != rows["0"]} == {}
 
 
 # --- super-frames
