@@ -13,7 +13,7 @@ from datasets import write_dataset
 from tools import mostly_long, needs_full_captures
 
 import ddnn_traces
-from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.query.dataset import Dataset, StoredViews
 from ddnn_traces.store import schema
 
 BEGIN_NS = 1_700_000_000_000_000_000
@@ -63,7 +63,8 @@ def test_steps_of_the_full_captures(full_dataset: Dataset) -> None:
 @pytest.mark.long
 def test_steps_of_the_published_runs() -> None:
     """By the declared topology, which the query does not read: pair averaging has no steps, most others have."""
-    with ddnn_traces.open(schema.shipped_folder("data/dataset")) as dataset:
+    with ddnn_traces.open(schema.shipped_folder("data/dataset")) as dataset, StoredViews(dataset) as stored:
+        stored.store_inputs("step_inference_score")  # both queries read the same
         scores = dataset.query("step_inference_score").join(
             dataset.sql("SELECT run_id, topology, (ranks_per_host > 1)::INTEGER AS warm_up FROM runs"), on="run_id"
         )
