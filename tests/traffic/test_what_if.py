@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,9 @@ STAR = replace(RUN, topology="star", program="torch star", job="torch star m 32 
 
 @pytest.fixture(scope="module")
 def dataset() -> Iterator[Dataset]:
-    with ddnn_traces.open(MEASURED) as opened:
+    """The released runs, which are read once for all tests."""
+    with ddnn_traces.open(MEASURED) as opened, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(what_if, "read", functools.cache(what_if.read))
         yield opened
 
 
