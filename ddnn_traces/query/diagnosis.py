@@ -314,7 +314,7 @@ def _of_no_job(dataset: Dataset, unseen: list[str], alone: list[Remark], uncaptu
             yield Remark(run, None, "hosts_without_capture", said)
         elif run in one_way:
             seen = counted(one_way[run], "host")
-            said = f"No job is seen. The traffic shows steps, but data of {hosts} in one direction only, {_ONE_WAY}"
+            said = f"No job is seen. The traffic shows steps, but data of {seen} in one direction only, {_ONE_WAY}"
             yield Remark(run, None, "one_way_hosts", said)
         elif run in stepped:
             yield Remark(run, None, "steps_without_job", f"No job is seen. The traffic shows steps, {_STEPS_ALONE}")

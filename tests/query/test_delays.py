@@ -312,7 +312,7 @@ def test_copies_of_packets_are_no_loss(verdicts: Verdicts) -> None:
 
 
 def test_a_probe_of_an_idle_flow_is_no_loss(tmp_path: Path) -> None:
-    """Where a flow has nothing more to send, TCP sends its last segment again: other links were blamed for 17% of a step."""
+    """Where a flow has nothing more to send, TCP sends its last segment again: "most links" cost 17% of a step."""
     tables = read_case(Path(__file__).parents[1] / "queries" / "verdicts" / "loss_on_a_link_of_4")
     windows = tables["flow_windows"].with_row_index().with_columns(is_probe=pl.col("index") % 2 == 1)
     probed = windows.with_columns(
