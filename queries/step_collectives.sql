@@ -37,8 +37,9 @@ WITH found AS (
 ), told_by AS (
     -- right_share: of collectives of runs with truth (docs/collectives.md). seen_power, of seen_share: a ring is closed by its own
     -- flows, a pair or a send may be the part that was seen of any pattern. A send may be a part that paused: stages of a pipeline
-    -- ('sends') send several in a step both ways, and exchange nothing else.
-    FROM (VALUES ('ring', 0.98, 0), ('half', 0.5, 0), ('graph', 0.97, 1), ('direct', 0.8, 1), ('pair', 0.97, 2), ('sends', 0.96, 5),
+    -- ('sends') send several in a step both ways, and exchange nothing else. Three hosts that pass data on and back, from one end of
+    -- their chain to the other, send the same for an all-reduce as for a pipeline.
+    FROM (VALUES ('ring', 0.98, 0), ('half', 0.5, 0), ('chain', 0.5, 1), ('graph', 0.97, 1), ('direct', 0.8, 1), ('pair', 0.97, 2), ('sends', 0.96, 5),
                  ('send', 0.5, 5))
       AS classes(class, right_share, seen_power)
 ), counted AS (
@@ -50,6 +51,7 @@ WITH found AS (
     SELECT *, CASE WHEN kind = 'send' AND there > 1 AND back > 1 AND beside = 0 THEN 'sends'
                    WHEN kind = 'send' THEN 'send'
                    WHEN kind_or = 'reduce_scatter' THEN 'half'
+                   WHEN contains(kind_or, 'pipeline') THEN 'chain'
                    WHEN algorithm = 'direct' THEN 'direct'
                    WHEN len(hosts) = 2 THEN 'pair'
                    WHEN algorithm IN ('ring', 'rings', 'double_binary_tree') THEN 'ring'

@@ -175,6 +175,22 @@ def exchange(streams: Sequence[Stream]) -> tuple[str, str | None] | None:
     return None
 
 
+def chain(streams: Sequence[Stream]) -> list[str]:
+    """The hosts of a chain of at least three, of which neighbours send to each other, from one end to the other; none
+    where the flows are no such."""
+    pairs = {stream.hosts for stream in streams}
+    neighbours: dict[str, set[str]] = defaultdict(set)
+    for src, dst in pairs:
+        neighbours[src].add(dst)
+    ends = sorted(host for host, others in neighbours.items() if len(others) == 1)
+    if len(ends) != 2 or len(neighbours) < 3 or any((dst, src) not in pairs for src, dst in pairs):
+        return []
+    order = ends[:1]
+    while further := neighbours[order[-1]].difference(order):
+        order.append(min(further))
+    return order if len(order) == len(neighbours) and len(pairs) == 2 * (len(order) - 1) else []
+
+
 def halves(volumes: dict[tuple[str, str], float]) -> bool:
     """Whether hosts exchange with a partner in each dimension of a hypercube, half the bytes of the dimension before:
     the all-reduce by recursive halving and doubling (Thakur, Rabenseifner and Gropp 2005).

@@ -413,3 +413,53 @@ def test_rings_without_a_pause_between_them_are_told_apart_by_their_bytes() -> N
         ("all_reduce", frozenset("15"), 4_000_000),
         ("all_reduce", frozenset("26"), 4_000_000),
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "sends", "size"),
+    [
+        # GPipe, whose sends pause at other bytes: was an all-reduce over a tree of six
+        pytest.param("pipeline_of_six_stages", 80, 262_144, marks=pytest.mark.long),
+        ("pipeline_in_a_circle", 112, 262_144),  # interleaved: had all-reduces over rings where all stages send
+        ("pipeline_that_pauses_in_sends", 80, 262_144),  # 1F1B: TCP begins with 64 KiB, which were in no collective
+    ],
+)
+def test_a_pipeline_has_all_sends_of_its_program(name: str, sends: int, size: int) -> None:
+    """Programs over plain sockets in network namespaces, 8 to 18 steps: each edge has as many sends as micro-batches
+    and parts of the model."""
+    [job] = tables.jobs_of("run", pq.read_table(Path(__file__).parent / f"{name}.parquet")).to_pylist()
+    assert [one["kind"] for one in job["collectives"]] == ["send"] * sends
+    assert [one["tensor_bytes"] for one in job["collectives"]] == pytest.approx([size] * sends, rel=2e-4)
+    of_step = sum(flow["step_bytes"] for flow in job["flows"])
+    assert sum(one["tensor_bytes"] for one in job["collectives"]) == pytest.approx(of_step, rel=1e-3)
+
+
+OF_CHAIN = "a part of an all_reduce over a chain of hosts"
+
+
+@pytest.mark.parametrize(
+    ("sends", "kinds", "kind_or"),
+    [
+        (["0>1", "1>2", "2>3", "3>2", "2>1", "1>0"], ["send"] * 6, OF_CHAIN),
+        (["2>3", "3>2", "2>1", "1>0", "0>1", "1>2"], ["send"] * 6, OF_CHAIN),  # the third stage computes for longest
+        # a binary tree of four is a chain, too: both ends send before they receive
+        (["0>1 3>2", "1>2", "2>1", "2>3 1>0"], ["all_reduce"], None),
+        (["0>1", "1>2", "2>1", "1>0"], ["all_reduce"], "a parameter server, or a pipeline of one micro-batch"),
+        (["0>1 2>1", "1>2 1>0"], ["all_reduce"], "a parameter server"),
+        (["1>2 1>0", "0>1 2>1"], ["all_reduce"], "a parameter server"),  # which sends first
+        # no library has a tree of five that is a chain
+        (["0>1 4>3", "1>2", "3>2", "2>3 2>1", "3>4 1>0"], ["send"] * 8, OF_CHAIN),
+    ],
+)
+def test_sends_along_a_chain_are_those_of_a_pipeline(sends: list[str], kinds: list[str], kind_or: str | None) -> None:
+    """Twelve steps of 0.4 s; what is sent at the same time is one entry, every 20 ms, and hosts pause in between."""
+    size, begin = np.full(12, 1_000_000), 400_000_000 * np.arange(12)
+    streams = []
+    for place, at_once in enumerate(sends):
+        for pair in at_once.split():
+            src, dst = pair.split(">")
+            first, start = begin + 20_000_000 * place, np.cumsum(size) - size
+            streams.append(Stream(len(streams), src, dst, start, size, first, first + 9_000_000, start + size))
+    [job] = infer(streams)
+    assert [one.kind for one in job.collectives] == kinds
+    assert {one.kind_or for one in job.collectives} == {kind_or}

@@ -192,7 +192,7 @@ def test_one_all_to_all_of_what_is_all_reduced_is_of_updated_shards(
     with duckdb.connect() as connection:
         connection.register("rows", rows.to_arrow())
         connection.execute(
-            "CREATE VIEW collectives AS "
+            "CREATE VIEW step_collectives AS "
             "SELECT 'r' AS run_id, 0 AS job, 0 AS communicator, 0 AS channel, 'a,b,c' AS hosts, * FROM rows"
         )
         assert connection.sql(catalogue.find("communicators").sql).pl()["role"].to_list() == [role]
