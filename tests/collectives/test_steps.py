@@ -325,6 +325,7 @@ def test_flows_that_recur_twice_a_step_are_no_job_of_their_own() -> None:
     assert Counter(one["kind"] for one in job["collectives"]) == {"all_gather": 8, "reduce_scatter": 4}
 
 
+@pytest.mark.long
 def test_flows_that_pause_behind_other_layers_are_one_job() -> None:
     """10 steps of four equal layers on a busy machine, gathered and reduced without prefetch: each flow alone recurs in
     three quarters of a step. Of 25 such steps two jobs of 33 were made."""

@@ -69,8 +69,8 @@ def test_jobs_come_from_the_cache_the_second_time(
         assert again.query("jobs").equals(first)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("most", [10, 0, 1_000_000])
-@pytest.mark.long_after(1)
 def test_runs_that_are_read_together_are_those_read_alone(
     most: int, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -224,6 +224,7 @@ def test_queries_are_made_within_a_transaction_of_the_user(dataset: Path) -> Non
         assert opened.query("traffic_matrix").height == 6
 
 
+@pytest.mark.long
 def test_from_any_folder(dataset: Path, tmp_path: Path) -> None:
     for folder in (tmp_path, dataset, Path("/")):
         assert plain(dataset / views.FILE, "SELECT count(*) FROM flows", folder) == "[(6,)]\n"
@@ -384,7 +385,7 @@ def hostile_database(file: Path, written: Path) -> None:
         (["sql", "dataset", "FROM ddnn_traces.about"], False),
     ],
 )
-@pytest.mark.long_after(2)
+@pytest.mark.long_after(1)
 def test_a_database_file_of_others_is_not_run(
     dataset: Path, tmp_path: Path, arguments: list[str], is_replaced: bool, command: RunCommand
 ) -> None:
@@ -395,6 +396,7 @@ def test_a_database_file_of_others_is_not_run(
 
 
 @pytest.mark.parametrize("is_broken", [False, True])
+@pytest.mark.long_after(1)
 def test_a_link_in_its_place_is_replaced(dataset: Path, tmp_path: Path, is_broken: bool, command: RunCommand) -> None:
     other = tmp_path / "other"
     if not is_broken:

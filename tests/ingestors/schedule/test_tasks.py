@@ -86,7 +86,7 @@ def run(tmp_path: Path) -> Path:
     ],
     ids=["packets-filter", "clock-windows"],
 )
-@pytest.mark.long_after(1)
+@pytest.mark.long
 def test_tasks_in_another_process_give_the_same_dataset(
     run: Path, tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
