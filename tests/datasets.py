@@ -16,12 +16,18 @@ from ddnn_traces.store.layout import write_marker
 
 def table_frame(table: str, rows: pl.DataFrame) -> pl.DataFrame:
     """Rows of a table with all its columns, in the types of schemas/; columns that `rows` lacks are null."""
-    empty = pl.DataFrame(schema.table(table).arrow().empty_table())
+    empty = _empty(table)
     unknown = set(rows.columns) - set(empty.columns)
     assert not unknown, f"{table} has no column {', '.join(unknown)}"
     words = [name for name in rows.columns if (empty.schema[name], rows.schema[name]) == (pl.Boolean, pl.String)]
     rows = rows.with_columns(pl.col(words) == "true").cast({column: empty.schema[column] for column in rows.columns})
     return pl.concat([empty, rows], how="diagonal")
+
+
+@functools.cache
+def _empty(table: str) -> pl.DataFrame:
+    """The table without rows. A data frame is never changed."""
+    return pl.DataFrame(schema.table(table).arrow().empty_table())
 
 
 def read_case(case: Path, as_text: bool = False) -> dict[str, pl.DataFrame]:

@@ -22,7 +22,7 @@ from dask_cluster import started
 from proxy import proxy
 from small_runs import parquet_hashes, plain_and_compressed
 from stored import state
-from tools import CODE, Notes, mostly_nightly
+from tools import CODE, Notes, Once, mostly_nightly
 
 from ddnn_traces.errors import StorageError, UsageError
 from ddnn_traces.ingestors import pipeline
@@ -37,10 +37,21 @@ from ddnn_traces.store.delta.delta_dataset import LAST, StoredDataset
 pytestmark = pytest.mark.cluster
 
 
-@pytest.fixture
-def runs(tmp_path: Path, sample: Path) -> Path:
-    """A plain capture of several requests and parts, and a run of compressed ones with logs."""
-    return plain_and_compressed(tmp_path / "runs", sample, rounds=500)
+@pytest.fixture(scope="module")
+def runs(sample: Path, once: Once) -> Path:
+    """A plain capture of several requests and parts, and a run of compressed ones with logs. Not to be changed."""
+    return once("store-runs", lambda path: plain_and_compressed(path, sample, rounds=500))
+
+
+@pytest.fixture(scope="module")
+def here(runs: Path, once: Once) -> Path:
+    """The dataset that one thread makes of the files here. Not to be changed."""
+
+    def make(path: Path) -> None:
+        pipeline.ingest([str(runs)], path, IngestOptions(jobs=1))
+        check(path)
+
+    return once("store-expected", make)
 
 
 @pytest.fixture
@@ -60,12 +71,6 @@ def captures(runs: Path, bucket: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"{bucket}/campaign"
 
 
-def expected(runs: Path, tmp_path: Path) -> dict[str, str]:
-    """The Parquet files of the dataset from the files here."""
-    pipeline.ingest([str(runs)], tmp_path / "expected", IngestOptions(jobs=1))
-    return parquet_hashes(tmp_path / "expected")
-
-
 def check(where: str | Path) -> None:
     with Dataset(where) as dataset:
         assert not {name: rows for name, rows in checks.run_checks(dataset).items() if rows.num_rows}
@@ -74,20 +79,20 @@ def check(where: str | Path) -> None:
 
 @pytest.mark.parametrize("what", ["busy", "short", "slow", "lost"])
 def test_captures_through_a_bad_store(
-    what: str, runs: Path, captures: str, tmp_path: Path, s3: ceph.Server, monkeypatch: pytest.MonkeyPatch
+    what: str, here: Path, captures: str, tmp_path: Path, s3: ceph.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every third request of an object fails."""
     with proxy(s3.endpoint, lambda *request: what if request[2] % 3 == 1 else "pass") as bad:
         monkeypatch.setenv("AWS_ENDPOINT_URL", bad.endpoint)
         pipeline.ingest([captures], tmp_path / "out", IngestOptions(jobs=2))
     assert bad.done[what] > 10
-    assert parquet_hashes(tmp_path / "out") == expected(runs, tmp_path)
-    check(tmp_path / "out")
+    assert parquet_hashes(tmp_path / "out") == parquet_hashes(here)
+    assert not checks.damaged_files(tmp_path / "out")
 
 
 @pytest.mark.parametrize("what", ["busy", "lost", "short"])
 def test_a_dataset_through_a_bad_store(
-    what: str, runs: Path, bucket: str, tmp_path: Path, s3: ceph.Server, monkeypatch: pytest.MonkeyPatch
+    what: str, runs: Path, here: Path, bucket: str, s3: ceph.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A third of all requests, by chance, fails while runs are written; of one object at most three in a row, since
     no request is made more than seven times. Answers are cut short less often: Delta Lake repeats all requests of an
@@ -106,8 +111,6 @@ def test_a_dataset_through_a_bad_store(
         pipeline.ingest([str(runs)], f"{bucket}/dataset", IngestOptions(jobs=2))
     assert bad.done[what] > least
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
-    here = tmp_path / "expected"
-    pipeline.ingest([str(runs)], here, IngestOptions(jobs=1))
     assert state(f"{bucket}/dataset") == state(here)
     check(f"{bucket}/dataset")
 
@@ -145,14 +148,14 @@ def test_a_folder_that_cannot_be_listed_is_not_empty(
 
 
 def test_on_a_cluster_through_a_bad_store(
-    runs: Path, captures: str, tmp_path: Path, s3: ceph.Server, monkeypatch: pytest.MonkeyPatch
+    here: Path, captures: str, tmp_path: Path, s3: ceph.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The workers repeat requests, and the summary says how many."""
     with proxy(s3.endpoint, lambda *request: "short" if request[2] % 3 == 1 else "pass") as bad:
         monkeypatch.setenv("AWS_ENDPOINT_URL", bad.endpoint)
         said = Notes()
         pipeline.ingest([captures], tmp_path / "out", IngestOptions(scheduler="local:2"), said)
-    assert parquet_hashes(tmp_path / "out") == expected(runs, tmp_path)
+    assert parquet_hashes(tmp_path / "out") == parquet_hashes(here)
     (summary,) = (line for line in said.notes if line.startswith("cluster: "))
     assert "to the store repeated" in summary
 
@@ -355,7 +358,7 @@ def test_a_single_file_and_a_pattern_of_files(captures: str, tmp_path: Path) -> 
     assert sum("unchanged, not read again" in line for line in said.notes) == 1
 
 
-def test_again_reads_only_what_changed(captures: str, runs: Path, tmp_path: Path) -> None:
+def test_again_reads_only_what_changed(captures: str, tmp_path: Path) -> None:
     pipeline.ingest([captures], tmp_path / "out", IngestOptions())
     again = Notes()
     assert pipeline.ingest([f"{captures}/*"], tmp_path / "out", IngestOptions(), again) == []

@@ -71,18 +71,31 @@ class Said(Notes):
         self._at()
 
 
+@pytest.fixture(scope="module")
+def captured(once: Once, sample: Path) -> Path:
+    """A plain capture, and a run of compressed ones with logs. Not to be changed."""
+    return once("cluster-runs", lambda path: plain_and_compressed(path, sample, ROUNDS))
+
+
 @pytest.fixture
-def runs(tmp_path: Path, sample: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A plain capture of many parts, and a run of compressed ones with logs."""
+def runs(captured: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same; the plain capture has many parts."""
     monkeypatch.setattr(parts, "PART_BYTES", 1 << 13)
-    return plain_and_compressed(tmp_path / "runs", sample, ROUNDS)
+    return captured
 
 
-@pytest.fixture
-def expected(runs: Path, tmp_path: Path) -> dict[str, str]:
-    """The files of the dataset that one thread makes."""
-    pipeline.ingest([str(runs)], tmp_path / "expected", IngestOptions(jobs=1))
-    return hashes_of(tmp_path / "expected")
+@pytest.fixture(scope="module")
+def expected(captured: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return of_one_thread(captured, tmp_path_factory.mktemp("expected") / "dataset")
+
+
+def of_one_thread(runs: Path, out: Path) -> dict[str, str]:
+    """The files of the dataset that one thread makes, in which no check finds anything."""
+    pipeline.ingest([str(runs)], out, IngestOptions(jobs=1))
+    with Dataset(out) as dataset:
+        failed = {name: rows.to_pylist() for name, rows in checks.run_checks(dataset).items() if rows.num_rows}
+    assert not failed
+    return hashes_of(out)
 
 
 @pytest.fixture(scope="session")
@@ -93,9 +106,6 @@ def address(once: Once) -> str:
 
 def ingested(runs: Path, out: Path, scheduler: str, said: Said | None = None) -> dict[str, str]:
     pipeline.ingest([str(runs)], out, IngestOptions(scheduler=scheduler), said)
-    with Dataset(out) as dataset:
-        failed = {name: rows.to_pylist() for name, rows in checks.run_checks(dataset).items() if rows.num_rows}
-    assert not failed
     return hashes_of(out)
 
 
@@ -112,9 +122,8 @@ def test_a_pcapng_is_cut(runs: Path, tmp_path: Path, address: str) -> None:
     folder.mkdir()
     packets = in_sequence(ring(A, B, C, rounds=ROUNDS))
     (folder / "worker-1.pcapng").write_bytes(p.pcapng(packet.record for packet in packets))
-    pipeline.ingest([str(folder)], tmp_path / "expected", IngestOptions(jobs=1))
     said = Said()
-    assert ingested(folder, tmp_path / "out", address, said) == hashes_of(tmp_path / "expected")
+    assert ingested(folder, tmp_path / "out", address, said) == of_one_thread(folder, tmp_path / "expected")
     assert run_again(said) == 0
     assert tasks_of(said) > 20
 
@@ -284,7 +293,7 @@ def test_progress_of_whole_files(runs: Path, tmp_path: Path, address: str, monke
     for name in ("worker-1.pcap", "worker-2.pcap", "worker-3.pcap"):  # each is less than a worker's share
         (folder / name).write_bytes((runs / "large" / "worker-1.pcap").read_bytes())
     said = Shown()
-    ingested(folder, tmp_path / "out", address, said)
+    assert ingested(folder, tmp_path / "out", address, said) == of_one_thread(folder, tmp_path / "expected")
     assert len(reported) == tasks_of(said) == 3
     assert sum(shown) == sum(path.stat().st_size for path in folder.iterdir())
 
