@@ -144,6 +144,7 @@ def test_a_slow_link_of_one_direction_hides_no_steps(name: str, steps: int) -> N
     assert len({transfer["step"] for transfer in one["transfers"]}) in (steps - 1, steps)
 
 
+@pytest.mark.long
 def test_a_link_that_gets_slow_hides_no_steps() -> None:
     """The same of 2,380,840 bytes on 1 Gbit/s, of which one link has 50 Mbit/s, one way, from step 15 of 30 on. There
     two hosts are a sixth of a step ahead when the others compute, and the sender pauses a hundred times a step."""

@@ -167,6 +167,7 @@ def test_no_rank_waits_for_ever(replay: tuple[Ranks, Groups], order: list[int]) 
     assert _done(*replay, order)
 
 
+@pytest.mark.long
 def test_what_cannot_be_told_is_said(tmp_path: Path) -> None:
     with opened(TWO_JOBS) as dataset:
         with pytest.raises(UsageError, match=r"has 2 jobs: choose one with --job"):

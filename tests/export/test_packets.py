@@ -151,6 +151,7 @@ def test_the_records_of_every_flow(name: str, tmp_path: Path) -> None:
         assert_every_flow(dataset, tmp_path / "run", tmp_path / "cut.pcapng")
 
 
+@pytest.mark.long
 def test_tunnels_that_are_not_opened(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "a.pcap").write_bytes(FILES["every tunnel"])
@@ -198,7 +199,8 @@ MIXES: dict[str, dict[str, list[Packet]]] = {
 }
 
 
-@pytest.mark.parametrize("name", mostly_long(MIXES, "sender lost half"))
+@pytest.mark.long
+@pytest.mark.parametrize("name", MIXES)
 def test_only_the_copy_that_counts(name: str, tmp_path: Path) -> None:
     """With --filter too, which changes nothing for the flows that it keeps."""
     with ingest(tmp_path, MIXES[name], packets=True, filter="tcp") as dataset:
@@ -460,6 +462,7 @@ def test_a_file_that_was_not_hashed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"layout": "{run}/{host}/*.pcap"}, {"run_id": "job"}])
+@pytest.mark.long_after(1)
 def test_folders_of_hosts(options: dict[str, str], tmp_path: Path) -> None:
     for host, ip in (("nodeA", A), ("nodeB", B)):
         write_captures(tmp_path / "in" / "job" / host, {"eth0.pcap": filter(passing(ip), ring(A, B))})

@@ -184,6 +184,7 @@ def test_an_asynchronous_server_hands_out_the_first_models(tmp_path: Path, first
     [{"window_ms": 100}, {"starts_ms": (430, 171, 114)}],
     ids=["windows of several steps", "a late first worker"],
 )
+@pytest.mark.long_after(1)
 def test_first_models_do_not_depend_on_windows_and_starts(tmp_path: Path, case: dict[str, Any]) -> None:
     """Once, 2.86 MB of three first models were unnamed, and gradients before the first worker's log were start-up."""
     with asynchronous_server(tmp_path, pulls_in_steps=True, server_logs=False, **case) as dataset:

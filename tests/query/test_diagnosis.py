@@ -219,6 +219,7 @@ def test_diagnose_tells_of_jobs_whose_steps_are_doubtful(command: RunCommand, tm
     assert "nothing" not in {row["kind"] for row in rows}  # of steps that are in doubt
 
 
+@pytest.mark.long
 def test_the_headline_leaves_out_jobs_whose_steps_are_doubtful(tmp_path: Path) -> None:
     """Its log has half as many steps as have the same bytes."""
     late, even = ring("late", 1, always(1, 15)), ring("even", 2)

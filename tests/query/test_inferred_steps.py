@@ -368,8 +368,8 @@ def test_an_asynchronous_server_is_known_by_the_traffic(workers: int, first_pull
         assert found["evidence"][0].startswith("synchronous" if waits else "asynchronous"), name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [2, 5])
-@pytest.mark.long_after(1)
 def test_asynchronous_workers_that_stay_together(workers: int, tmp_path: Path) -> None:
     """They are never a transfer apart, as if each waited for the others. A server that waits may answer in any turn."""
     runs = {

@@ -253,6 +253,7 @@ def test_moved_dataset(dataset: Path, tmp_path: Path, command: RunCommand) -> No
     assert plain(tmp_path / "moved" / views.FILE, "SELECT count(*) FROM flows") == "[(6,)]\n"
 
 
+@pytest.mark.long
 def test_moved_dataset_with_its_new_folder(dataset: Path, tmp_path: Path) -> None:
     """Also without this package: one macro has the folder, and the file has no other dataset's."""
     dataset.rename(tmp_path / "moved")

@@ -101,6 +101,7 @@ def test_what_other_interfaces_alone_have_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_bridged", [False, True])
 @pytest.mark.parametrize("pause_ns", [0, 10**9])
+@pytest.mark.long_after(2)
 def test_an_interface_that_takes_over_from_another(is_bridged: bool, pause_ns: int, tmp_path: Path) -> None:
     """A link fails, or a route changes: what each interface has counts, once each where a bridge has it, too.
 
