@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ddnn_traces.collectives.folded import in_folded_steps
 from ddnn_traces.collectives.irregular import irregular_parts
 from ddnn_traces.collectives.jobs import find_jobs
 from ddnn_traces.collectives.kinds import Collective, collectives
@@ -39,8 +40,8 @@ def infer(streams: Sequence[Stream]) -> list[Job]:
     found, left = find_jobs(streams)
     jobs = []
     in_their_steps = [one for one in map(in_steps, filter(is_closed, found)) if one and len(one[1].whole)]
-    if not in_their_steps and streams and (few := in_few_steps(streams)):
-        in_their_steps, left = [few], []
+    if not in_their_steps and streams and (whole := in_few_steps(streams) or in_folded_steps(streams)):
+        in_their_steps, left = [whole], []
     for job, steps in in_their_steps:
         parts = {stream: parts_of(stream, steps) for stream in job}
         hosts = hosts_of(job)
