@@ -9,7 +9,9 @@ from ddnn_traces.collectives.folded import in_folded_steps
 from ddnn_traces.collectives.irregular import irregular_parts
 from ddnn_traces.collectives.jobs import find_jobs
 from ddnn_traces.collectives.kinds import Collective, collectives
+from ddnn_traces.collectives.periods import CLEAR
 from ddnn_traces.collectives.phases import Parts, parts_of, phases
+from ddnn_traces.collectives.steps import Job as Flows
 from ddnn_traces.collectives.steps import Steps, in_few_steps, in_steps, is_closed
 from ddnn_traces.collectives.streams import Stream, hosts_of, with_data
 
@@ -42,6 +44,8 @@ def infer(streams: Sequence[Stream]) -> list[Job]:
     in_their_steps = [one for one in map(in_steps, filter(is_closed, found)) if one and len(one[1].whole)]
     if not in_their_steps and streams and (whole := in_few_steps(streams) or in_folded_steps(streams)):
         in_their_steps, left = [whole], []
+    elif len(in_their_steps) == 1 and (whole := _with_clearer_steps(*in_their_steps[0], streams)):
+        in_their_steps = [whole]
     for job, steps in in_their_steps:
         parts = {stream: parts_of(stream, steps) for stream in job}
         hosts = hosts_of(job)
@@ -55,3 +59,12 @@ def infer(streams: Sequence[Stream]) -> list[Job]:
         parts |= irregular
         jobs.append(Job(steps, parts, tuple(collectives(steps, parts, phases(steps, parts)))))
     return jobs
+
+
+def _with_clearer_steps(job: Flows, steps: Steps, streams: Sequence[Stream]) -> tuple[Flows, Steps] | None:
+    """All flows of a run in folded steps, where these are the flows of its job, some have no clear period, and the job
+    has another number of steps: what recurs by chance is several steps, or a round. A capture may cut two of them."""
+    if len(job) < len(streams) or min(period.score for period in job.values()) >= CLEAR:
+        return None
+    whole = in_folded_steps(streams)
+    return whole if whole and abs(len(whole[1].whole) - len(steps.whole)) > 2 else None
