@@ -51,6 +51,10 @@ _ALONE = (
 )
 _ADD_CAPTURES = "Put their captures into the run's folder and ingest again."
 _NO_REPEATS = "flows must repeat their bytes in each of five steps, or of four with the longest pauses between them."
+_ONE_TRAINING = (
+    "Other traffic between the hosts, or a batch that changes within the run, hides steps: see queries topology and "
+    "traffic_matrix, and ingest the packets of one training alone (--filter), or of one part of it (editcap -A, -B)."
+)
 _STEPS_ALONE = (
     "but no pause tells a step from its parts, as a ring's rounds, or a host only sends or gets, as in a broadcast: "
     "see queries inferred_steps and topology."
@@ -78,12 +82,14 @@ class Remark:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """verdicts, jobs: rows of the queries. uncaptured: for each run without a job, hosts that have no capture."""
+    """verdicts, jobs: rows of the queries. uncaptured: for each run without a job, hosts that have no capture.
+    pauses: of each run in which pauses show steps, how many, and their confidence."""
 
     verdicts: pl.DataFrame
     jobs: pl.DataFrame
     remarks: tuple[Remark, ...]
     uncaptured: Counter[str]
+    pauses: dict[str, str]
 
     def rows(self) -> pl.DataFrame:
         """Columns of the query verdicts: its rows, and one for each remark, whose kind says what it is of, and which
@@ -170,9 +176,9 @@ class Diagnosis:
             yield f"{one.run_id}: {_small(one.sentence)}"
         if silent := [*self._by_kind["no_job"], *self._by_kind["steps_without_job"]]:
             names = listed(sorted(one.run_id for one in silent), _MOST_RUNS)
-            yield f"In {_runs(silent)} no job is seen ({names}): {_NO_REPEATS}"
+            yield f"In {_runs(silent)} no job is seen ({names}): {_NO_REPEATS} {_ONE_TRAINING}"
         if stepped := self._by_kind["steps_without_job"]:
-            names = listed([one.run_id for one in stepped], _MOST_RUNS)
+            names = listed([f"{one.run_id}: {self.pauses[one.run_id]}" for one in stepped], _MOST_RUNS)
             yield f"The traffic shows steps there in {_runs(stepped)} ({names}), {_STEPS_ALONE}"
 
 
@@ -197,24 +203,33 @@ def _diagnosed(dataset: Dataset) -> Diagnosis:
     verdicts, jobs = dataset.query("verdicts"), dataset.query("jobs")
     stops = dataset.query("interruptions") if jobs["job"].max() else pl.DataFrame()
     remarks = [*_of_jobs(dataset, verdicts, jobs), *interrupted(stops), *_of_several_jobs(dataset, stops)]
-    unseen, uncaptured = _of_unseen(dataset, jobs)
-    return Diagnosis(verdicts, jobs, (*remarks, *unseen), uncaptured)
+    unseen = _of_unseen(dataset, jobs)
+    return Diagnosis(verdicts, jobs, (*remarks, *unseen.remarks), unseen.uncaptured, unseen.pauses)
 
 
 def why_no_job(dataset: Dataset, jobs: pl.DataFrame) -> list[str]:
     """Why runs show no job, a line for all with the same reason. jobs: rows of the query."""
-    return list(Diagnosis(pl.DataFrame(), jobs, *_of_unseen(dataset, jobs))._of_no_job())
+    return list(_of_unseen(dataset, jobs)._of_no_job())
 
 
-def _of_unseen(dataset: Dataset, jobs: pl.DataFrame) -> tuple[tuple[Remark, ...], Counter[str]]:
-    """What is said of the runs without a job, and Diagnosis.uncaptured."""
+def _of_unseen(dataset: Dataset, jobs: pl.DataFrame) -> Diagnosis:
+    """What is said of the runs without a job."""
     seen = set(jobs["run_id"])
     unseen = [run for run in dataset.run_ids if run not in seen]
     if not unseen:
-        return (), Counter()
+        return Diagnosis(pl.DataFrame(), jobs, (), Counter(), {})
     hosts = dataset.query("uncaptured_hosts")
     uncaptured = Counter(hosts["run_id"])
-    return (*_of_no_job(dataset, unseen, of_one_host(hosts, jobs), uncaptured),), uncaptured
+    pauses = _pauses(dataset) if any(not uncaptured[run] for run in unseen) else {}
+    remarks = _of_no_job(dataset, unseen, of_one_host(hosts, jobs), uncaptured, pauses)
+    return Diagnosis(pl.DataFrame(), jobs, (*remarks,), uncaptured, pauses)
+
+
+def _pauses(dataset: Dataset) -> dict[str, str]:
+    """As Diagnosis, of all runs."""
+    found = dataset.query("inferred_steps").filter("structured").group_by("run_id")
+    steps = found.agg(pl.len(), pl.col("confidence").min()).iter_rows()
+    return {run: f"{counted(number, 'step')} at confidence {share:.2f}" for run, number, share in steps}
 
 
 def _of_jobs(dataset: Dataset, verdicts: pl.DataFrame, jobs: pl.DataFrame) -> Iterator[Remark]:
@@ -295,13 +310,13 @@ def _of_several_jobs(dataset: Dataset, interruptions: pl.DataFrame) -> Iterator[
             yield Remark(run_id, job, "job_filter", reason or f"--filter {shlex.quote(expression)}")
 
 
-def _of_no_job(dataset: Dataset, unseen: list[str], alone: list[Remark], uncaptured: Counter[str]) -> Iterator[Remark]:
-    """Why no job is seen in these runs. alone: of those of which one host alone was captured."""
+def _of_no_job(
+    dataset: Dataset, unseen: list[str], alone: list[Remark], uncaptured: Counter[str], pauses: dict[str, str]
+) -> Iterator[Remark]:
+    """Why no job is seen in these runs. alone: of those of which one host alone was captured. pauses: as Diagnosis."""
     one_host = {one.run_id: one for one in alone}
     unknown = dict(dataset.query("unknown_payload").select("run_id", "problem").iter_rows())
-    others = [run for run in unseen if not uncaptured[run] and run not in unknown]
-    stepped = set(dataset.query("inferred_steps").filter(structured=True)["run_id"]) if others else set()
-    coverage = dataset.query("capture_coverage").filter(pl.col("one_way_hosts") > 0, pl.col("run_id").is_in(stepped))
+    coverage = dataset.query("capture_coverage").filter(pl.col("one_way_hosts") > 0, pl.col("run_id").is_in([*pauses]))
     one_way = dict(coverage.select("run_id", "one_way_hosts").iter_rows())
     for run in unseen:
         if run in unknown:
@@ -316,10 +331,11 @@ def _of_no_job(dataset: Dataset, unseen: list[str], alone: list[Remark], uncaptu
             seen = counted(one_way[run], "host")
             said = f"No job is seen. The traffic shows steps, but data of {seen} in one direction only, {_ONE_WAY}"
             yield Remark(run, None, "one_way_hosts", said)
-        elif run in stepped:
-            yield Remark(run, None, "steps_without_job", f"No job is seen. The traffic shows steps, {_STEPS_ALONE}")
+        elif run in pauses:
+            said = f"No job is seen. The traffic shows {pauses[run]}, {_STEPS_ALONE} {_ONE_TRAINING}"
+            yield Remark(run, None, "steps_without_job", said)
         else:
-            yield Remark(run, None, "no_job", f"No job is seen: {_NO_REPEATS}")
+            yield Remark(run, None, "no_job", f"No job is seen: {_NO_REPEATS} {_ONE_TRAINING}")
 
 
 def paused(long_steps: pl.DataFrame, jobs: pl.DataFrame, dataset: Dataset) -> Iterator[Remark]:

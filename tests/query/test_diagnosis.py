@@ -62,7 +62,9 @@ def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Pa
         "In 1 run no job is seen, and hosts that exchange data have no capture: 2 hosts of half. Put their captures "
         "into the run's folder and ingest again.",
         "In 1 run no job is seen (none): flows must repeat their bytes in each of five steps, "
-        "or of four with the longest pauses between them.",
+        "or of four with the longest pauses between them. Other traffic between the hosts, or a batch that changes "
+        "within the run, hides steps: see queries topology and traffic_matrix, and ingest the packets of one training "
+        "alone (--filter), or of one part of it (editcap -A, -B).",
     ]
     assert section.headline.endswith(said[3])
     assert delays.lists == [("Runs without a job", said[3:])]
@@ -182,11 +184,13 @@ def test_diagnose_names_runs_with_steps_and_without_a_job(command: RunCommand, t
     case = Path(__file__).parents[1] / "queries" / "inferred_steps" / "four_steps"
     tables = read_case(case)
     with write_dataset(tmp_path / "dataset", tables) as opened:
-        runs = set(opened.query("inferred_steps").filter(structured=True)["run_id"])
+        found = opened.query("inferred_steps").filter(structured=True)
+    (run,) = set(found["run_id"])
     said = command("diagnose", "dataset").stdout.decode().splitlines()
     assert said[-1] == (
-        f"The traffic shows steps there in 1 run ({runs.pop()}), but no pause tells a step from its parts, as a ring's "
-        "rounds, or a host only sends or gets, as in a broadcast: see queries inferred_steps and topology."
+        f"The traffic shows steps there in 1 run ({run}: 4 steps at confidence {found['confidence'][0]:.2f}), "
+        "but no pause tells a step from its parts, as a ring's rounds, or a host only sends or gets, "
+        "as in a broadcast: see queries inferred_steps and topology."
     )
 
 
