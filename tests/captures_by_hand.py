@@ -286,3 +286,14 @@ def pcapng(order: str, tick_ns: int) -> bytes:
 
 
 CAPTURES = dict(hand_made())
+
+
+#: Two datagrams in fragments, of each IP version.
+FRAGMENTS = [
+    frame
+    for six in (False, True)
+    for identification in (1, 2)
+    for frame in fragment_frames(p.udp(bytes(1000)), [400, 320], six, identification=identification)
+]
+#: The packets of "flags" twice.
+CONNECTIONS = CAPTURES["flags"] + CAPTURES["flags"][24:]
