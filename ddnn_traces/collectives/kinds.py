@@ -420,11 +420,11 @@ def _lengths(phase: Phase, size: int) -> list[tuple[int, float]] | None:
 
 
 def _are_several(length: float, count: int, usual: Sequence[tuple[int, float]]) -> bool:
-    """Whether a length is that of several messages of a far more frequent one, between which no end was seen."""
-    return any(
-        more > _OFTEN * count and (parts := round(length / one)) > 1 and abs(length / (parts * one) - 1) < SAME_LENGTH
-        for more, one in usual
-    )
+    """Whether a length is that of several messages of a far more frequent one, or of two that are twice as frequent,
+    between which no end was seen."""
+    sums = [round(length / one) * one for more, one in usual if more > _OFTEN * count and round(length / one) > 1]
+    sums += map(sum, itertools.combinations([one for more, one in usual if more > 2 * count], 2))
+    return any(abs(length / total - 1) < SAME_LENGTH for total in sums)
 
 
 def _equal_calls(phase: Phase, size: int) -> int:

@@ -265,12 +265,13 @@ def _messages(stream: Stream, span: tuple[float, float], steps: Steps, whole: Ar
     begins = steps.first[stream] + whole * steps.size[stream]
     low = np.searchsorted(stream.ends, begins + span[0] + 100, "right")
     high = np.searchsorted(stream.ends, begins + span[1] + 200, "right")
-    before = np.searchsorted(stream.ends, begins + span[0] - 200, "right")
     ends = concatenated([stream.ends[a:b] - begin for a, b, begin in zip(low, high, begins, strict=True)])
     numbers = np.repeat(whole, high - low)
     order = np.argsort(ends, kind="stable")
     ends, numbers = ends[order], numbers[order]
     count = sum(len(np.unique(numbers[same])) >= _LEAST_ENDS * len(whole) for same in groups(ends, _SAME_END))
-    lengths = concatenated([np.diff(stream.ends[a:b]) for a, b in zip(before, high, strict=True)])
-    places = concatenated([stream.ends[a:b][:-1] - begin for a, b, begin in zip(before, high, begins, strict=True)])
+    sure = stream.sure if len(stream.sure) else stream.ends
+    before, high = (np.searchsorted(sure, begins + at, "right") for at in (span[0] - 200, span[1] + 200))
+    lengths = concatenated([np.diff(sure[a:b]) for a, b in zip(before, high, strict=True)])
+    places = concatenated([sure[a:b][:-1] - begin for a, b, begin in zip(before, high, begins, strict=True)])
     return count, lengths, places

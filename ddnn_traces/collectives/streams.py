@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,8 @@ class Stream:
     """The messages of a flow, in the order of the stream.
 
     start: first byte of each, counted from the flow's first data byte. size: bytes. first, last: times of its first and
-    last packet, ns. ends: positions where a message certainly ends, by an opcode or a short segment.
+    last packet, ns. ends: positions where a message ends, by an opcode, a short segment or a silence. sure: those of
+    them that no silence tells, which may be within a message, as behind what a shaper lets pass at once.
     """
 
     flow_id: int
@@ -38,6 +39,7 @@ class Stream:
     first: Array
     last: Array
     ends: Array
+    sure: Array = field(default_factory=lambda: np.zeros(0, int))
 
     @property
     def hosts(self) -> tuple[str, str]:

@@ -18,10 +18,12 @@ from ddnn_traces.collectives.phases import part_in
 from ddnn_traces.collectives.streams import MS, Array, Stream
 from ddnn_traces.text import counted
 
-#: One row: a message, ordered by flow and message; is_end: whether its end is known, not only its last packet.
+#: One row: a message, ordered by flow and message; is_end: whether its end is known, not only its last packet;
+#: is_silence: whether by a silence; without it no end is by one.
 MESSAGES = pa.schema([
     ("flow_id", pa.int64()), ("src_ip", pa.string()), ("dst_ip", pa.string()), ("first_ns", pa.int64()),
     ("last_ns", pa.int64()), ("stream_offset", pa.int64()), ("bytes", pa.int64()), ("is_end", pa.bool_()),
+    ("is_silence", pa.bool_()),
 ])  # fmt: skip
 
 #: One row: a job of a run, or a run without one. Its columns are those of queries/inferred_jobs.sql.
@@ -174,10 +176,11 @@ def _flows(messages: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def _stream(flow: dict[str, Any], origin: int) -> Stream:
-    ends = (flow["stream_offset"] + flow["bytes"])[flow["is_end"].astype(bool)]
+    end, is_end = flow["stream_offset"] + flow["bytes"], flow["is_end"].astype(bool)
+    sure = end[is_end & ~np.asarray(flow.get("is_silence", False), bool)]
     return Stream(
         int(flow["flow_id"][0]), flow["src_ip"][0], flow["dst_ip"][0], flow["stream_offset"], flow["bytes"],
-        flow["first_ns"] - origin, flow["last_ns"] - origin, ends,
+        flow["first_ns"] - origin, flow["last_ns"] - origin, end[is_end], sure,
     )  # fmt: skip
 
 

@@ -61,7 +61,7 @@ GROUP BY f.flow_id
 """
 _MESSAGES = f"""
 SELECT run_id, flow_id, src_ip, dst_ip, first_ns, first_ns + duration_ns AS last_ns, stream_offset, bytes,
-       bytes > 64 AND end_source <> 'next_message' AS is_end
+       bytes > 64 AND end_source <> 'next_message' AS is_end, end_source = 'silence' AS is_silence
 FROM messages JOIN flows USING (run_id, flow_id)
 WHERE run_id BETWEEN $1 AND $2 AND src_ip <> dst_ip
       AND run_id NOT IN (SELECT run_id FROM captures WHERE format = '{PARSED}')

@@ -279,6 +279,19 @@ def test_a_ring_of_three_hosts_that_pauses_between_its_rounds_is_no_sharded_step
     assert [(one["kind"], one["tensor_bytes"]) for one in job["collectives"]] == [("all_reduce", 3_676_200)]
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("messages_that_pause_behind_a_burst", [1_048_576]),  # the shaper lets 64 KiB pass, then the link waits
+        ("two_lengths_and_their_sum", [1_667_392, 2_010_368]),  # between two messages no end is seen
+    ],
+)
+def test_parts_and_sums_of_messages_are_no_messages(name: str, expected: list[int]) -> None:
+    [job] = tables.jobs_of("run", pq.read_table(Path(__file__).parent / f"{name}.parquet")).to_pylist()
+    assert [one["kind"] for one in job["collectives"]] == ["all_reduce"] * len(expected)
+    assert [one["tensor_bytes"] for one in job["collectives"]] == pytest.approx(expected, rel=5e-4)
+
+
 def test_what_two_hosts_send_one_after_the_other_is_no_all_reduce() -> None:
     """Three asynchronous workers push 1.2 MB to a server over plain sockets, which answers with as much at once."""
     jobs = tables.jobs_of("run", pq.read_table(Path(__file__).parent / "asynchronous_server.parquet")).to_pylist()
