@@ -17,6 +17,7 @@ from ddnn_traces.collectives.steps import CONSTANT, Job, Steps, is_closed
 from ddnn_traces.collectives.streams import SILENCE, Array, Stream, groups, hosts_of
 
 _FEWEST, _MOST = 10, 2000  # steps
+_MOST_FLOWS = 256  # each number of steps is tried: 20 s of CPU time
 _LEAST_BYTES = 10_000  # of a step
 _SAME_PLACE = 400.0  # bytes: control messages
 _LONGER = 1.3  # times the silences at any other byte
@@ -34,9 +35,13 @@ class _Silences:
     length: Array
     sent: float
 
-    def at(self, places: Array) -> Array:
-        """The longest silence at each of these places, ns; 0 where there is none."""
+    def before(self, steps: int) -> Array | None:
+        """The longest silence before each of these equal steps but the first, ns, 0 where there is none; None where too
+        few have one."""
+        places = np.arange(1, steps) * self.sent / steps
         low, high = (np.searchsorted(self.place, places + side).astype(int) for side in (-_SAME_PLACE, _SAME_PLACE))
+        if np.mean(high > low) < CONSTANT:
+            return None
         # reduceat takes the element itself of an empty range
         found = np.maximum.reduceat(np.append(self.length, 0.0), np.stack([low, high], 1).ravel())[::2]
         return np.where(high > low, found, 0.0)
@@ -45,24 +50,35 @@ class _Silences:
 def in_folded_steps(streams: Sequence[Stream]) -> tuple[Job, Steps] | None:
     """All flows as one job of the most equal steps at whose start most flows pause longest.
 
-    None where there are no such steps, or fewer than ten, or where the flows are no closed job of three hosts or more.
+    None where there are no such steps, or fewer than ten, or where the flows are no closed job of three hosts or more,
+    or are more than 256.
     """
     hosts = len(hosts_of(streams))
-    if hosts < 3:
+    if hosts < 3 or len(streams) > _MOST_FLOWS:
         return None
     silences = [_silences(stream) for stream in streams]
     parts = max(_MOST_PARTS, 2 * (hosts - 1))  # a ring has so many rounds
     most = min(_MOST, *(int(some.sent) // _LEAST_BYTES for some in silences))
+    least = CONSTANT * len(streams)
     for steps in range(most, _FEWEST - 1, -1):
-        before = [(some, some.at(np.arange(1, steps) * some.sent / steps)) for some in silences]
-        seen = {some: lengths for some, lengths in before if np.mean(lengths > 0) >= CONSTANT}
-        least = CONSTANT * len(streams)
-        if len(seen) < least or not _are_alike([*seen.values()], parts):
+        seen = _seen(silences, steps, least)
+        if not seen or not _are_alike([*seen.values()], parts):
             continue
         if sum(_is_longest(some, steps) for some in seen) >= least:
             job = _job(streams, steps)
             return (job, _steps_of(job, steps)) if is_closed(job) else None
     return None
+
+
+def _seen(silences: Sequence[_Silences], steps: int, least: float) -> dict[_Silences, Array]:
+    """The flows that have a silence before most of these steps, with its length; none where fewer than `least` have."""
+    seen: dict[_Silences, Array] = {}
+    for left, some in zip(range(len(silences), 0, -1), silences, strict=True):
+        if len(seen) + left < least:
+            return {}
+        if (lengths := some.before(steps)) is not None:
+            seen[some] = lengths
+    return seen if len(seen) >= least else {}
 
 
 def _silences(stream: Stream) -> _Silences:

@@ -326,7 +326,7 @@ def test_collectives_of_doubtful_steps_are_said_to_be_so(tmp_path: Path, monkeyp
         assert not any("query jobs" in line for line in opened.remarks("traffic_matrix", {}))
         monkeypatch.setattr("ddnn_traces.query.dataset._FEW_RUNS", 0)
         (of_many,) = opened.remarks("collectives", {})
-        assert of_many.endswith("query jobs says of which runs they are doubtful")
+        assert of_many.endswith("query jobs (agreed_share) says of which runs")
     assert said == (
         "run r, job 0: its flows repeat their bytes in 6 steps, the log or pauses show 12, so a collective may be of "
         "several steps, or a part of one (query jobs: confidence 0.50)"
