@@ -20,6 +20,7 @@ import ddnn_traces
 from ddnn_traces.query import views
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import whole_files
+from ddnn_traces.traffic.simulator import loop, task_loop
 
 # assertions of helper modules show what differs, as those in tests do
 pytest.register_assert_rewrite("readings", "engines", "damages", "predictions")
@@ -29,6 +30,13 @@ settings.register_profile("quick", max_examples=10, deadline=None)
 settings.register_profile("all", max_examples=100, deadline=None)
 settings.register_profile("nightly", max_examples=300, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+_COMPILED = [
+    (module, name, function)
+    for module in (loop, task_loop)
+    for name, function in vars(module).items()
+    if hasattr(function, "py_func")
+]
 
 
 def pytest_configure() -> None:
@@ -68,6 +76,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         base = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
         dask_cluster.stop_shared(base)
         ceph.stop_shared(base)
+
+
+@pytest.hookimpl(tryfirst=True)  # before the fixtures of the test
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Of the simulator's loops, tests that are not long run the Python code: to compile them takes 18 s of CPU time in
+    each test process of a new checkout."""
+    is_long = item.get_closest_marker("long") is not None
+    for module, name, function in _COMPILED:
+        setattr(module, name, function if is_long else function.py_func)
 
 
 @pytest.fixture(scope="session")

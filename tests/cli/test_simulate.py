@@ -12,12 +12,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 from click.testing import CliRunner, Result
-from tools import mostly_long
 
 import ddnn_traces
 from ddnn_traces.cli import cli
 from ddnn_traces.errors import DdnnTracesError
-from ddnn_traces.traffic.simulator import loop, sweep
+from ddnn_traces.traffic.simulator import sweep
 
 MEASURED = Path(__file__).parents[2] / "data" / "dataset"
 SWEEP = 'bandwidth_mbit = [1000, 5000]\nqueue = ["fifo", "priority"]\nbarrier = false\n'
@@ -73,15 +72,7 @@ def test_a_file_is_a_run_and_options_win_over_it(tmp_path: Path) -> None:
     assert float(spent[2]) == pytest.approx(2 * float(spent[0]), rel=1e-6)
 
 
-@pytest.mark.parametrize("is_compiled", mostly_long([False, True], False))
-def test_jobs_that_share_links_are_runs_of_one_dataset(
-    is_compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By Python itself, too: to compile the loop takes 14 s of CPU time in a new checkout."""
-    if not is_compiled:
-        for name, function in [*vars(loop).items()]:
-            if hasattr(function, "py_func"):
-                monkeypatch.setattr(loop, name, function.py_func)
+def test_jobs_that_share_links_are_runs_of_one_dataset(tmp_path: Path) -> None:
     (tmp_path / "jobs.toml").write_text(
         "bandwidth_mbit = 1000\nworkers = 3\nmodel_bytes = 9000000\nlayers = 20\n[[jobs]]\n[[jobs]]\nstart_ms = 50\n"
     )
