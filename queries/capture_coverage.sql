@@ -13,7 +13,8 @@
 -- A host does not need its own capture: of a ring of 4 the captures of hosts 1 and 3 have every transfer, if they have both directions.
 -- In a training each host sends data and gets data. A host without a capture that is seen to do one of them only does the other where
 -- nobody looked. Data between two hosts without a capture is nowhere: in a ring, or with one server, the covered hosts show that there is none.
--- In a training a host with a capture of its own sends data and gets data: where one of them is not there, the capture may have a filter.
+-- In a training a host with a capture of its own sends data and gets data: where one of them is not there, the capture may
+-- have a filter, or the program only sends: that is no problem of its own.
 -- A pair exchanges data if it has at least 1% of the payload of the run's heaviest pair.
 WITH thresholds AS (
     SELECT 0.01 AS data_share  -- of the heaviest pair's payload: a pair from here on exchanges data
@@ -71,8 +72,6 @@ SELECT run_id, hosts::BIGINT AS hosts, CASE WHEN are_known THEN captured END AS 
                  THEN format('{} of {} hosts that exchange data have no capture and are seen in one direction only', hosts - covered, hosts)
             WHEN are_known AND uncaptured > 1 AND NOT is_sparse
                  THEN format('{} hosts that exchange data have no capture: what they exchange with each other is not known', uncaptured)
-            WHEN are_known AND one_way > 0
-                 THEN format('data of {} of {} hosts is captured in one direction only, as where the capture was filtered', one_way, captured)
        END AS problem
 FROM runs
 LEFT JOIN sized USING (run_id)
