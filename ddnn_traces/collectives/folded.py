@@ -13,13 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddnn_traces.collectives.periods import Period
-from ddnn_traces.collectives.steps import CONSTANT, Job, Steps, is_closed
+from ddnn_traces.collectives.steps import CONSTANT, SAME_PLACE, Job, Steps, is_closed
 from ddnn_traces.collectives.streams import SILENCE, Array, Stream, groups, hosts_of
 
 _FEWEST, _MOST = 10, 2000  # steps
 _MOST_FLOWS = 256  # each number of steps is tried: 20 s of CPU time
 _LEAST_BYTES = 10_000  # of a step
-_SAME_PLACE = 400.0  # bytes: control messages
 _LONGER = 1.3  # times the silences at any other byte
 _LEAST_OTHERS = 2  # silences at other bytes: where there are none, parts look as steps do
 _MOST_PARTS = 6
@@ -39,7 +38,7 @@ class _Silences:
         """The longest silence before each of these equal steps but the first, ns, 0 where there is none; None where too
         few have one."""
         places = np.arange(1, steps) * self.sent / steps
-        low, high = (np.searchsorted(self.place, places + side).astype(int) for side in (-_SAME_PLACE, _SAME_PLACE))
+        low, high = (np.searchsorted(self.place, places + side).astype(int) for side in (-SAME_PLACE, SAME_PLACE))
         if np.mean(high > low) < CONSTANT:
             return None
         # reduceat takes the element itself of an empty range
@@ -103,10 +102,10 @@ def _is_longest(silences: _Silences, steps: int) -> bool:
     """Whether the median silence before these steps is longer than that at any other byte of a step: by far, and at all
     in each half of the steps."""
     size = silences.sent / steps
-    number = np.floor((silences.place + _SAME_PLACE) / size).astype(int)
+    number = np.floor((silences.place + SAME_PLACE) / size).astype(int)
     offset = silences.place - number * size
     order = np.argsort(offset, kind="stable")
-    some = [order[same] for same in groups(offset[order], _SAME_PLACE)]
+    some = [order[same] for same in groups(offset[order], SAME_PLACE)]
     others = 0
     for low, high, longer in ((1, steps, _LONGER), (1, steps // 2, 1.0), (steps // 2, steps, 1.0)):
         own, *usual = [_usual(silences, number, one, low, high) for one in some]
@@ -130,7 +129,7 @@ def _job(streams: Sequence[Stream], steps: int) -> Job:
 
 def _period(stream: Stream, steps: int) -> Period:
     size = (stream.end - stream.start[0]) / steps
-    at = np.searchsorted(stream.start, stream.start[0] + np.arange(steps) * size - _SAME_PLACE)
+    at = np.searchsorted(stream.start, stream.start[0] + np.arange(steps) * size - SAME_PLACE)
     silence = float(np.median(np.maximum(stream.first[at[1:]] - stream.last[at[1:] - 1], 0)))
     return Period(size, 0.0, at, np.arange(steps), silence, float(np.median(np.diff(stream.first[at]))))
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from ddnn_traces.collectives.folded import in_folded_steps
 from ddnn_traces.collectives.irregular import irregular_parts
 from ddnn_traces.collectives.jobs import find_jobs
-from ddnn_traces.collectives.kinds import Collective, collectives
+from ddnn_traces.collectives.kinds import collectives
 from ddnn_traces.collectives.periods import CLEAR
-from ddnn_traces.collectives.phases import Parts, parts_of, phases
+from ddnn_traces.collectives.phases import Collective, Parts, parts_of, phases
 from ddnn_traces.collectives.steps import Job as Flows
 from ddnn_traces.collectives.steps import Steps, in_few_steps, in_steps, is_closed
 from ddnn_traces.collectives.streams import Stream, hosts_of, with_data

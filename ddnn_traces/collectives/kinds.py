@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,7 +16,19 @@ import numpy as np
 
 from ddnn_traces.collectives import shapes
 from ddnn_traces.collectives.completion import apart, completed, divided
-from ddnn_traces.collectives.phases import EQUAL, SAME_LENGTH, Parts, Phase, measured, part_in, pause
+from ddnn_traces.collectives.phases import EQUAL, SAME_LENGTH, Collective, Parts, Phase, measured, part_in, pause
+from ddnn_traces.collectives.sends import (
+    GLOO_HEADER,
+    MOSTLY,
+    as_sends,
+    divided_sends,
+    sends_of,
+    whole_sends,
+    without_circles,
+    without_exchanges,
+    without_headers,
+    without_pairs,
+)
 from ddnn_traces.collectives.sharded import roles_of
 from ddnn_traces.collectives.steps import Steps
 from ddnn_traces.collectives.streams import Array, Stream, by_hosts, header_bytes, hosts_of, without_control
@@ -25,9 +37,6 @@ from ddnn_traces.text import counted
 _SOME_ROUNDS = 4  # so many messages are no single round between two pauses
 _MESSAGE = 0.003  # of a phase's bytes, between two messages of one length
 _EXACT = 5e-4  # of the bytes, for a sum of messages
-_WHOLE_SEND = 0.01  # of a send, by which several differ from a whole number of it
-_AS_ONE = 8  # sends that are seen as one, at most: without a pause between them
-_FEW_PAIRS = 0.1  # of the sends of a step
 _OF_TWO_SHARDS = 6  # collectives
 _DOUBLED = 7 / 6  # between the volume of three all-gathers and that of four
 _SHARD = "each volume is there three times in the step: two all_gather and a reduce_scatter of a shard"
@@ -36,33 +45,12 @@ _OVER_CHAIN = "a part of an all_reduce over a chain of hosts"
 _OTHER_JOB = "that of another job in step with this one"
 _OFTEN = 2.5  # times as often is a length seen as twice that length, where ends are not seen: 4 to 13 times
 _SAME_ENDS = 0.1  # of the messages of a phase, by their ends and by their length
-_GLOO_HEADER = 48  # bytes of a message
 _GLOO_SEGMENT = 2**20  # bytes (gloo's kDefaultMaxSegmentSize)
-_MOST_BESIDE = 256.0  # bytes: messages of control beside a send; gloo's are up to four of 48
 _LONGEST_CHAIN = 4  # hosts of a binary tree that is a chain
-_MOSTLY = 0.5  # of the steps, or of the bytes of sends
 _ALWAYS_FIRST = 0.9  # of the steps: a host that is late sends later, too
 _SAME_END = 200.0  # bytes, of a part of a tensor: headers before it
 _USUALLY = 0.6  # of the parts of all steps
 _SEEN = 0.2  # of the messages of a length, so many have known ends
-
-
-@dataclass(frozen=True)
-class Collective:
-    """A collective of a step. kind: all_reduce, all_gather, reduce_scatter, all_to_all or send; kind_or: what else the
-    same traffic could be. algorithm: ring, rings, double_binary_tree, star, tree, recursive_doubling, halving_doubling,
-    direct. hosts: in the order of a ring, else sorted; of a send, sender and receiver. tensor_bytes: as nccl-tests'
-    size; of an all-to-all what a host has for all, on average. evidence: why. phases: those that it is made of."""
-
-    kind: str
-    kind_or: str | None
-    algorithm: str
-    hosts: tuple[str, ...]
-    tensor_bytes: float
-    evidence: str
-    phases: tuple[Phase, ...]
-    #: Rings over the same hosts, or trees, that are one communicator's channels.
-    channel: int = 0
 
 
 def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]) -> list[Collective]:
@@ -74,25 +62,25 @@ def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]
     for phase in whole:
         streams = phase.streams
         if len(phase.spans) == 2 and _one_after_the_other(phase, steps, parts):
-            result += _sends(phase, steps, parts)
+            result += sends_of(phase, steps, parts)
         elif shapes.is_ring(streams):
             of_rings[phase.hosts].append(phase)
         elif len({s.hosts for s in streams}) == len(streams) and shapes.is_all_to_all(streams):
             result.append(_all_to_all(phase, header))
         else:
-            result += _at_once(phase, steps, parts) or _sends(phase, steps, parts)
+            result += _at_once(phase, steps, parts) or sends_of(phase, steps, parts)
     for phases in of_rings.values():
         result += _of_ring(phases, header)
     if (one := _whole_step(result, steps, header)) is not None:
         if (told := _of_chain(one, steps, parts)) is not None:
             return (_rings_of_three(steps, parts) if one.algorithm == "direct" else []) or [told]
-        result = [replace(send, kind_or=_OVER_CHAIN) for send in _as_sends(result, steps, parts)]
+        result = [replace(send, kind_or=_OVER_CHAIN) for send in as_sends(result, steps, parts)]
     if several := _whole_of_several(result, steps, parts):
         return several
-    result = _without_pairs(_without_exchanges(result, whole, steps, parts), steps, parts)
-    result = _whole_sends(_without_circles(result, whole, steps, parts), steps, parts)
-    result = [_without_headers(one, header, steps, parts) if one.kind == "send" else one for one in result]
-    return _with_other_jobs(_divided_sends(result))
+    result = without_pairs(without_exchanges(result, whole, steps, parts), steps, parts)
+    result = whole_sends(without_circles(result, whole, steps, parts), steps, parts)
+    result = [without_headers(one, header, steps, parts) if one.kind == "send" else one for one in result]
+    return _with_other_jobs(divided_sends(result))
 
 
 def _with_other_jobs(found: Sequence[Collective]) -> list[Collective]:
@@ -231,7 +219,7 @@ def _of_ring(phases: Sequence[Phase], header: float) -> list[Collective]:
             rounds = sum(piece.messages for piece in group)
             if rounds == size - 1 and size > 2:
                 result.append(_half(group, "all_gather", _volume(group, header), size))
-            elif len(group) == 1 and header == 2 * _GLOO_HEADER and (calls := _equal_calls(group[0].phase, size)) > 1:
+            elif len(group) == 1 and header == 2 * GLOO_HEADER and (calls := _equal_calls(group[0].phase, size)) > 1:
                 result += [_all_reduce(group, _volume(group, header) / calls, size, "segments")] * calls
             else:
                 result.append(_all_reduce(group, _volume(group, header), size, "rounds"))
@@ -523,15 +511,6 @@ def _one_of_rings(phase: Phase, order: Sequence[str], channel: int) -> Collectiv
     return Collective("all_reduce", None, "rings", tuple(order), tensor, evidence, (phase,), channel)
 
 
-def _sends(phase: Phase, steps: Steps, parts: dict[Stream, Parts]) -> list[Collective]:
-    result = []
-    for edge in phase.edges:
-        own = measured({stream: phase.spans[stream] for stream in edge}, steps, parts)
-        if own is not None:
-            result.append(Collective("send", None, "direct", edge[0].hosts, own.bytes, "one transfer", (own,)))
-    return result
-
-
 def _whole_step(found: Sequence[Collective], steps: Steps, header: float) -> Collective | None:
     """The step as one all-reduce of all hosts, where its flows are the graph of one and its parts are those of a few.
 
@@ -602,7 +581,7 @@ def _is_passed_on(
     common = set(times[0]).intersection(*times[1:])
     orders = [[begin[step] for begin in times] for step in common]
     turns = [sum(one > other for one, other in itertools.pairwise([*some, some[0]])) for some in orders]
-    return turns.count(1) > _MOSTLY * len(turns)
+    return turns.count(1) > MOSTLY * len(turns)
 
 
 def _transfers(pair: tuple[str, str], phases: Sequence[Phase]) -> int:
@@ -631,212 +610,3 @@ def _outside_in(volumes: dict[tuple[str, str], float], calls: dict[tuple[str, st
         ):
             return False
     return True
-
-
-def _without_pairs(found: list[Collective], steps: Steps, parts: dict[Stream, Parts]) -> list[Collective]:
-    """Among sends only, a few all-reduces of two hosts are sends there and back: the last stages of a pipeline answer
-    each other without a pause."""
-    pairs = [one for one in found if one.kind != "send"]
-    sends = [one for one in found if one.kind == "send"]
-    if len(pairs) > _FEW_PAIRS * len(sends) or any(len(one.hosts) > 2 for one in pairs):
-        return found
-    return [*sends, *_as_sends(pairs, steps, parts)]
-
-
-def _without_exchanges(
-    found: list[Collective], phases: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]
-) -> list[Collective]:
-    """Two hosts that send the same bytes to each other, and elsewhere in the step one way at a time, exchange these
-    sends: stages of a pipeline send activations on while gradients come back."""
-    one_way: dict[tuple[str, ...], list[float]] = defaultdict(list)
-    for phase in phases:
-        volumes = dict(zip((stream.hosts for stream in phase.streams), phase.volumes, strict=True))
-        for hosts, volume in volumes.items():
-            if hosts[::-1] not in volumes:
-                one_way[hosts].append(volume)
-    kept, exchanges = [], []
-    for one in found:
-        both = [one_way.get(hosts, []) for hosts in (one.hosts, one.hosts[::-1]) if len(hosts) == 2]
-        sent = one.phases[0].bytes
-        if both and one.kind != "send" and all(any(abs(size / sent - 1) <= EQUAL for size in way) for way in both):
-            exchanges.append(one)
-        else:
-            kept.append(one)
-    return [*kept, *_as_sends(exchanges, steps, parts)]
-
-
-def _without_circles(
-    found: list[Collective], phases: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]
-) -> list[Collective]:
-    """Hosts that send the same bytes around a ring, and elsewhere in the step on each of its flows without the others,
-    pass these sends on: stages of a pipeline that have several parts of the model each."""
-    elsewhere: dict[Stream, list[float]] = defaultdict(list)
-    for phase in phases:
-        if not shapes.is_ring(phase.streams):
-            for stream, (begin, stop) in phase.spans.items():
-                elsewhere[stream].append(stop - begin)
-    circles = [
-        one
-        for one in found
-        if one.algorithm == "ring" and len(one.hosts) > 2
-        and all(
-            phase.messages < 2 * (len(one.hosts) - 1)
-            and all(any(abs(size / phase.bytes - 1) <= EQUAL for size in elsewhere[stream]) for stream in phase.spans)
-            for phase in one.phases
-        )
-    ]  # fmt: skip
-    rest = set(found).difference(circles)
-    return [*(one for one in found if one in rest), *_as_sends(circles, steps, parts)]
-
-
-def _as_sends(found: Sequence[Collective], steps: Steps, parts: dict[Stream, Parts]) -> list[Collective]:
-    """The phases of these collectives as one transfer of each flow."""
-    phases = dict.fromkeys(phase for one in found for phase in one.phases)
-    return [send for phase in phases for send in _sends(phase, steps, parts)]
-
-
-def _whole_sends(found: Sequence[Collective], steps: Steps, parts: dict[Stream, Parts]) -> list[Collective]:
-    """The collectives. Where a flow's sends have one size, or that of the job's, parts of such are put together: a
-    sender pauses within one, as TCP does behind a silence, and beside large sends a part looks like control messages.
-    """
-    by_flow: dict[Stream, list[tuple[float, float, Collective]]] = defaultdict(list)
-    for one in found:
-        for phase in one.phases:
-            for stream, span in phase.spans.items():
-                by_flow[stream].append((*span, one))
-    sends = [one for one in found if _is_of_one_flow(one)]
-    of_job = _usual_send([send.phases[0].bytes for send in sends])
-    replaced: dict[Collective, list[Collective]] = {}
-    for stream in dict.fromkeys(_flow_of(send) for send in sends):
-        pieces = sorted(by_flow[stream], key=lambda piece: piece[:2])
-        usual = _usual_send([one.phases[0].bytes for *_, one in pieces if _is_of_one_flow(one)]) or of_job
-        if usual is None:
-            continue
-        for low, stop, several in _of_usual(pieces, steps.size[stream], usual):
-            if (whole := measured({stream: (low, stop)}, steps, parts)) is not None:
-                replaced |= {part: [] for part in several}
-                replaced[several[0]] = [replace(several[0], tensor_bytes=whole.bytes, phases=(whole,))]
-    return [send for one in found for send in replaced.get(one, [one])]
-
-
-def _usual_send(sizes: Sequence[float]) -> float | None:
-    """The median size of sends, where whole ones of that have most of their bytes; None elsewhere."""
-    usual = float(np.median(sizes)) if sizes else np.inf
-    whole = sum(size for size in sizes if _is_whole_send(size, usual))
-    return usual if sizes and whole >= _MOSTLY * sum(sizes) else None
-
-
-def _of_usual(
-    pieces: Sequence[tuple[float, float, Collective]], size: float, usual: float
-) -> Iterator[tuple[float, float, list[Collective]]]:
-    """Parts of sends that are whole ones together, with what no collective has before and between them: begin, stop
-    and collectives. pieces: begin, stop and collective of a flow's bytes in their order. size: of its step."""
-    low, some = 0.0, list[Collective]()
-    for begin, stop, one in [*pieces, (size, size, None)]:
-        is_part = one is not None and _is_of_one_flow(one) and not _is_whole_send(stop - begin, usual)
-        if one is not None and is_part:
-            some.append(one)
-        end = stop if is_part else begin
-        if some and _is_whole_send(end - low, usual):
-            yield low, end, some
-            low, some = end, []
-        if not is_part:
-            low, some = stop, []
-
-
-def _is_of_one_flow(one: Collective) -> bool:
-    return one.kind == "send" and len(one.phases[0].spans) == 1
-
-
-def _is_whole_send(size: float, usual: float) -> bool:
-    """Whether so many bytes are one or several sends of the usual ones."""
-    return size > 0.5 * usual and abs(size / usual - round(size / usual)) <= _WHOLE_SEND
-
-
-def _are_whole_sends(sizes: Sequence[float], usual: float) -> bool:
-    return all(_is_whole_send(size, usual) for size in sizes)
-
-
-def _without_headers(send: Collective, header: float, steps: Steps, parts: dict[Stream, Parts]) -> Collective:
-    """A send without the messages of control beside it on its flows, and without gloo's header."""
-    (phase,) = send.phases
-    data = 0.0
-    for stream, span in phase.spans.items():
-        part = part_in(parts[stream], span, steps)
-        if not len(part.step):
-            return send
-        of_steps = np.bincount(np.unique(part.step, return_inverse=True)[1], part.stop - part.begin)
-        data += float(np.median(of_steps))
-    own = _GLOO_HEADER if header == 2 * _GLOO_HEADER else 0
-    if not 0 <= phase.bytes - data <= _MOST_BESIDE or data < 10 * (_MOST_BESIDE + own):
-        return send
-    return replace(send, tensor_bytes=data - own)
-
-
-def _divided_sends(found: Sequence[Collective]) -> list[Collective]:
-    """The collectives in their order. Where a flow's sends have one size, or that of the job's, what has a few times as
-    much is several, and what has less than half is a rest. Else those without another collective between them are one
-    that paused, as in TCP's slow start."""
-    by_flow: dict[Stream, list[Collective]] = defaultdict(list)
-    for collective in found:
-        if collective.kind == "send":
-            by_flow[_flow_of(collective)].append(collective)
-    usual_of = _usual_sends({stream: [send.tensor_bytes for send in sends] for stream, sends in by_flow.items()})
-    result = [collective for collective in found if collective.kind != "send"]
-    paused: set[Stream] = set()
-    for stream, sends in by_flow.items():
-        usual = usual_of[stream]
-        times = [_times_as_many(send.tensor_bytes / usual) for send in sends]
-        of_one_size = sum(send.tensor_bytes for send, several in zip(sends, times, strict=True) if several)
-        if of_one_size < 0.5 * sum(send.tensor_bytes for send in sends):
-            result += sends
-            paused.add(stream)
-            continue
-        for send, several in zip(sends, times, strict=True):
-            if several > 1:
-                result += [replace(send, tensor_bytes=usual)] * several
-            elif send.tensor_bytes >= 0.5 * usual:
-                result.append(send)
-    return _joined(sorted(result, key=lambda collective: collective.phases[0].order), paused)
-
-
-def _usual_sends(sizes: Mapping[Stream, Sequence[float]]) -> dict[Stream, float]:
-    """Bytes of a usual send of each flow: the median, or that of the job where all are whole ones of that, and not of
-    the median, or the flow has as many bytes as one with such sends: stages send as many micro-batches."""
-    own = {stream: float(np.median(some)) for stream, some in sizes.items()}
-    of_job = float(np.median([size for some in sizes.values() for size in some] or [np.inf]))
-    totals = {stream: sum(some) for stream, some in sizes.items()}
-    typical = [totals[stream] for stream, usual in own.items() if abs(usual / of_job - 1) <= _WHOLE_SEND]
-    return {
-        stream: of_job
-        if _are_whole_sends(some, of_job)
-        and (
-            not _are_whole_sends(some, own[stream]) or any(abs(totals[stream] / t - 1) <= _WHOLE_SEND for t in typical)
-        )
-        else own[stream]
-        for stream, some in sizes.items()
-    }
-
-
-def _times_as_many(ratio: float) -> int:
-    """How many sends of the usual bytes make up so many times as much; 0 where they do not. Any large number is near a
-    whole one."""
-    several = round(ratio)
-    return several if several <= _AS_ONE and abs(ratio - several) < min(0.05 * several, 0.1) else 0
-
-
-def _joined(found: Sequence[Collective], paused: Collection[Stream]) -> list[Collective]:
-    """Collectives, of which sends of one of these flows that follow each other are one."""
-    result: list[Collective] = []
-    for one in found:
-        before = result[-1] if result else None
-        if before and before.kind == one.kind == "send" and _flow_of(before) == _flow_of(one) in paused:
-            volume = before.tensor_bytes + one.tensor_bytes
-            result[-1] = replace(before, tensor_bytes=volume, phases=(*before.phases, *one.phases))
-        else:
-            result.append(one)
-    return result
-
-
-def _flow_of(send: Collective) -> Stream:
-    return next(iter(send.phases[0].spans))

@@ -115,6 +115,24 @@ class Parts:
     last: Array
 
 
+@dataclass(frozen=True)
+class Collective:
+    """A collective of a step. kind: all_reduce, all_gather, reduce_scatter, all_to_all or send; kind_or: what else the
+    same traffic could be. algorithm: ring, rings, double_binary_tree, star, tree, recursive_doubling, halving_doubling,
+    direct. hosts: in the order of a ring, else sorted; of a send, sender and receiver. tensor_bytes: as nccl-tests'
+    size; of an all-to-all what a host has for all, on average. evidence: why. phases: those that it is made of."""
+
+    kind: str
+    kind_or: str | None
+    algorithm: str
+    hosts: tuple[str, ...]
+    tensor_bytes: float
+    evidence: str
+    phases: tuple[Phase, ...]
+    #: Rings over the same hosts, or trees, that are one communicator's channels.
+    channel: int = 0
+
+
 def pause(one: Phase, other: Phase, steps: int = 0) -> float:
     """Between two phases, of which the other is so many steps later, ns; inf where they share no step."""
     found = [other.start[step + steps] - end for step, end in one.end.items() if step + steps in other.start]

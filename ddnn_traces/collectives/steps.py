@@ -28,7 +28,7 @@ _MOST_PARTS = 6  # a period may be of several steps: the shortest counts whose s
 _ALIKE = 0.4
 PRESENT = 0.8
 _MOST_RECURRING = 8  # silences of a step that are tried as its start
-_SAME_PLACE = 400.0  # bytes: control messages
+SAME_PLACE = 400.0  # bytes: control messages
 _FEWEST, _MOST_FEW = 4, 12  # steps of a job without a period: three equal parts may be those of one sharded step
 _LONGER = 2.0  # times any other silence behind the first step
 _LONGEST = 64  # silences that are looked at
@@ -81,7 +81,7 @@ def in_few_steps(streams: Sequence[Stream]) -> tuple[Job, Steps] | None:
         number = np.round(sent[0] / sizes[0]).astype(int)
         whole = (number > 0) & (number < steps)
         for at, size in zip(sent, sizes, strict=True):
-            whole &= np.abs(at - number * size) <= max(_SAME_PLACE, SAME_SIZE * size)
+            whole &= np.abs(at - number * size) <= max(SAME_PLACE, SAME_SIZE * size)
         chosen = [max(same, key=lambda place: starts[place] - ends[place])
                   for one in range(1, steps) if len(same := np.flatnonzero(whole & (number == one)))]  # fmt: skip
         others = np.setdiff1d(np.flatnonzero(starts > starts[chosen[0]]), chosen) if len(chosen) == steps - 1 else None
@@ -237,7 +237,7 @@ def _is_even(job: Job, number: Array, start: Array) -> bool:
         if len(parts) > 1 or abs(max(parts) * step / period.size - 1) > SAME_SIZE:
             return False
         rest = float(np.median(sent - number * step))
-        slack = max(_SAME_PLACE, SAME_SIZE * step)
+        slack = max(SAME_PLACE, SAME_SIZE * step)
         for places, place in ((ahead, rest - stream.start[0]), (behind, stream.end - rest)):
             places.append(min(place % step, -place % step) <= slack)
     return all(ahead) or all(behind)

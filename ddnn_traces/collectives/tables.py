@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from ddnn_traces.collectives.clocks import Way, offsets
 from ddnn_traces.collectives.infer import Job, infer
-from ddnn_traces.collectives.kinds import Collective
-from ddnn_traces.collectives.phases import part_in
+from ddnn_traces.collectives.phases import Collective, part_in
 from ddnn_traces.collectives.streams import MS, Array, Stream
 from ddnn_traces.text import counted
 

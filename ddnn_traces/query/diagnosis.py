@@ -316,8 +316,8 @@ def _of_no_job(
     """Why no job is seen in these runs. alone: of those of which one host alone was captured. pauses: as Diagnosis."""
     one_host = {one.run_id: one for one in alone}
     unknown = dict(dataset.query("unknown_payload").select("run_id", "problem").iter_rows())
-    coverage = dataset.query("capture_coverage").filter(pl.col("one_way_hosts") > 0, pl.col("run_id").is_in([*pauses]))
-    one_way = dict(coverage.select("run_id", "one_way_hosts").iter_rows())
+    coverage = dataset.query("capture_coverage").filter(pl.col("one_way_hosts") > 0) if pauses else pl.DataFrame()
+    one_way = {row["run_id"]: row["one_way_hosts"] for row in coverage.iter_rows(named=True) if row["run_id"] in pauses}
     for run in unseen:
         if run in unknown:
             yield Remark(run, None, "unknown_payload", f"No job is seen, for {unknown[run]}.")
