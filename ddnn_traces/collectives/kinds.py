@@ -31,7 +31,7 @@ from ddnn_traces.collectives.sends import (
 )
 from ddnn_traces.collectives.sharded import roles_of
 from ddnn_traces.collectives.steps import Steps
-from ddnn_traces.collectives.streams import Array, Stream, by_hosts, header_bytes, hosts_of, without_control
+from ddnn_traces.collectives.streams import Array, Stream, by_hosts, groups, header_bytes, hosts_of, without_control
 from ddnn_traces.text import counted
 
 _SOME_ROUNDS = 4  # so many messages are no single round between two pauses
@@ -198,7 +198,8 @@ def _of_ring(phases: Sequence[Phase], header: float) -> list[Collective]:
     size = len(phases[0].hosts)
     runs = list(_runs(phases, size))
     if shards := _shards(runs, size, header):
-        return shards
+        whole = _gloo_all_reduces(phases, size) if header == 2 * GLOO_HEADER else []
+        return [one for group in whole for one in _of_group(group, size, header)] or shards
     sizes = [phase.bytes for phase in phases]
     if size == 2 and max(sizes) > (1 + SAME_LENGTH) * min(sizes):
         return [_all_reduce(run, _volume(run, header), size, "pauses") for run in _without_pause(phases)]
@@ -212,18 +213,22 @@ def _of_ring(phases: Sequence[Phase], header: float) -> list[Collective]:
                 ]
             continue
         lengths_of_run = [4 * (size - 1), 2 * (size - 1), size - 1]
-        groups = _grouped(run, lengths_of_run) or [run]
-        if _are_two(groups, size):
-            groups = _grouped(run, lengths_of_run[1:]) or groups
-        for group in groups:
-            rounds = sum(piece.messages for piece in group)
-            if rounds == size - 1 and size > 2:
-                result.append(_half(group, "all_gather", _volume(group, header), size))
-            elif len(group) == 1 and header == 2 * GLOO_HEADER and (calls := _equal_calls(group[0].phase, size)) > 1:
-                result += [_all_reduce(group, _volume(group, header) / calls, size, "segments")] * calls
-            else:
-                result.append(_all_reduce(group, _volume(group, header), size, "rounds"))
+        divided_run = _grouped(run, lengths_of_run) or [run]
+        if _are_two(divided_run, size):
+            divided_run = _grouped(run, lengths_of_run[1:]) or divided_run
+        for group in divided_run:
+            result += _of_group(group, size, header)
     return result
+
+
+def _of_group(group: Sequence[_Piece], size: int, header: float) -> list[Collective]:
+    """The collectives of phases that belong together: one, or several equal ones without a pause between them."""
+    rounds, volume = sum(piece.messages for piece in group), _volume(group, header)
+    if rounds == size - 1 and size > 2:
+        return [_half(group, "all_gather", volume, size)]
+    if len(group) == 1 and header == 2 * GLOO_HEADER and (calls := _equal_calls(group[0].phase, size)) > 1:
+        return [_all_reduce(group, volume / calls, size, "segments")] * calls
+    return [_all_reduce(group, volume, size, "rounds")]
 
 
 def _shards(runs: Sequence[list[_Piece]], size: int, header: float) -> list[Collective] | None:
@@ -253,6 +258,37 @@ def _shards(runs: Sequence[list[_Piece]], size: int, header: float) -> list[Coll
     return None
 
 
+def _gloo_all_reduces(phases: Sequence[Phase], size: int) -> list[list[_Piece]]:
+    """The phases as all-reduces of gloo, which may pause in their middle, by the lengths of their messages; none where
+    they are others. Of a sharded step gloo gathers the other way around."""
+    if size == 2 or len({stream.hosts for phase in phases for stream in phase.spans}) != size:
+        return []
+    phases = sorted(phases, key=lambda phase: phase.order)
+    lengths = [_most_frequent(phase) for phase in phases]
+    is_other = [abs(one / other - 1) >= SAME_LENGTH for one, other in itertools.pairwise([lengths[0], *lengths])]
+    alike = groups(np.cumsum(is_other), 0.5)
+    found = [_from_halves([phases[place] for place in same], lengths[same[0]], size) for same in alike]
+    return [group for some in found for group in some] if all(found) else []
+
+
+def _from_halves(phases: Sequence[Phase], length: float, size: int) -> list[list[_Piece]]:
+    """Phases with messages of this length as all-reduces of gloo; none where these are not whole or halves of such."""
+    least = 2 * (size - 1)
+    ends = np.cumsum([phase.bytes for phase in phases]) / length
+    half = max(1, _calls(round(ends[-1]), length, size)[0] // 2)
+    halves = np.round(ends / half).astype(int)
+    is_whole = halves[-1] % 2 == 0 and np.all(np.abs(ends - halves * half) < SAME_LENGTH * half)
+    if not is_whole or 2 * half != least * _gloo_segments(2 * half * length / least):
+        return []
+    pieces = [_Piece(phase, count * half) for phase, count in zip(phases, np.diff(halves, prepend=0), strict=True)]
+    return [pieces[same[0] : same[-1] + 1] for same in groups((halves - 1) // 2, 0.5)]
+
+
+def _most_frequent(phase: Phase) -> float:
+    """Length of its messages, bytes; all its bytes where none is frequent."""
+    return max(_usual(phase.lengths, phase.bytes), default=(0, phase.bytes))[1]
+
+
 def _with_one_length_each_way(runs: Sequence[list[_Piece]], size: int) -> Iterator[list[list[_Piece]]]:
     """Divisions where all collectives one way around have as many messages, and those the other way: gloo gathers one
     way, and scatters the other way with twice as many. So a late host divides none of them. Of one shard these would be
@@ -264,7 +300,7 @@ def _with_one_length_each_way(runs: Sequence[list[_Piece]], size: int) -> Iterat
         return
     for lengths in itertools.product([size - 1, 2 * (size - 1), 4 * (size - 1)], repeat=2):
         found = [_grouped(run, [length]) for own, length in zip(ways.values(), lengths, strict=True) for run in own]
-        division = [group for groups in found for group in groups or []]
+        division = [group for some in found for group in some or []]
         if all(found) and len(division) >= _OF_TWO_SHARDS:
             yield division
 
@@ -339,11 +375,11 @@ def _without_pause(phases: Sequence[Phase]) -> Iterator[list[_Piece]]:
     yield [_Piece(one, 1) for one in run]
 
 
-def _are_two(groups: Sequence[Sequence[_Piece]], size: int) -> bool:
+def _are_two(run: Sequence[Sequence[_Piece]], size: int) -> bool:
     """Whether pauses in the middle of twice as many messages as an all-reduce has are longer than the longer half: then
     these are two each, and not one of gloo's, which divides a round in two messages."""
     between, last = 0.0, 0.0
-    for group in groups:
+    for group in run:
         ends = np.cumsum([piece.messages for piece in group]).tolist()
         if ends[-1] != 4 * (size - 1) or 2 * (size - 1) not in ends:
             return False
@@ -418,7 +454,7 @@ def _are_several(length: float, count: int, usual: Sequence[tuple[int, float]]) 
 def _equal_calls(phase: Phase, size: int) -> int:
     """Equal all-reduces of gloo without a pause between them, by the most frequent length of their messages: one where
     the ends that are seen are not as many."""
-    length = max(_usual(phase.lengths, phase.bytes), default=(0, phase.bytes))[1]
+    length = _most_frequent(phase)
     rounds = round(phase.bytes / length / (2 * (size - 1))) * 2 * (size - 1)
     is_whole = rounds and abs(phase.bytes / length / rounds - 1) < SAME_LENGTH
     return len(_calls(rounds, length, size)) if is_whole and abs(phase.messages / rounds - 1) < _SAME_ENDS else 1

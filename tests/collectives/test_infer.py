@@ -279,6 +279,15 @@ def test_a_ring_of_three_hosts_that_pauses_between_its_rounds_is_no_sharded_step
     assert [(one["kind"], one["tensor_bytes"]) for one in job["collectives"]] == [("all_reduce", 3_676_200)]
 
 
+def test_all_reduces_that_pause_in_their_middle_are_no_sharded_step() -> None:
+    """Local SGD: PyTorch averages four parameters on gloo, which gathers a shard the other way around. Of the two large
+    all-reduces each half was taken for collectives of a shard, with sizes that differ by 3%."""
+    [job] = tables.jobs_of("run", pq.read_table(Path(__file__).parent / "averaged_parameters.parquet")).to_pylist()
+    assert [(one["kind"], one["tensor_bytes"]) for one in job["collectives"]] == [
+        ("all_reduce", pytest.approx(size, rel=1e-5)) for size in (2**21, 2**12, 2**22, 2**12)
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
