@@ -30,11 +30,11 @@ def _known_document() -> Document:
     """A document with round numbers, to be changed by tests."""
     levels = [{"wire_bytes": 1000.0, "shared": [0.0, 1.0, 2.0], "own": [-0.5, 0.0, 0.5]}]
     return {
-        "format": "ddnn-traces traffic model", "version": 4,
+        "format": "ddnn-traces traffic model", "version": 5,
         "provenance": {"program": "0", "sources": ["capture"], "runs": [{
             "run_id": "r", "source": "capture", "topology": "ring", "shape": "reduce_scatter", "hosts": 4, "workers": 4,
             "steps": 10, "steps_source": "log", "model_bytes": 1000, "model_bytes_source": "law",
-            "misplaced_share": 0.0}]},
+            "misplaced_share": 0.0, "step_ms": None}]},
         "computation": {"median_ms": 20.0, "by_size": [{"model_bytes": 1000, "median_ms": 20.0, "warm_up_ms": 0.0}],
                         "relative": [0.8, 1.0, 1.2], "worker_factors": [1.0, 1.0],
                         "worker_correlation": 0.0, "autocorrelation": 0.0},

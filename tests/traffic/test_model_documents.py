@@ -44,9 +44,9 @@ def test_a_document_is_small_and_reads_back(document: Document, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (changed(version=2), "version 2, and this program reads version 4; fit the model again"),
+        (changed(version=2), "version 2, and this program reads version 5; fit the model again"),
         (changed(version=True), "version True"),
-        (changed(version=4.0), "version 4.0"),
+        (changed(version=5.0), "version 5.0"),
         (changed(version="\n1\x1b[0m"), r"version '\n1\x1b[0m'"),
         (changed(format="other"), "not a traffic model"),
         (b"[]", "not a traffic model"),

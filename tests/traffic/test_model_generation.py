@@ -6,6 +6,7 @@ import copy
 import math
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -169,6 +170,33 @@ def test_the_first_step_warms_up() -> None:
     gaps = [traffic.times.communicate_ns - traffic.times.start_ns for traffic in (
         model.traffic(one, Job(4, 1000, "ring", 3)) for one in (DOCUMENT, document))]  # fmt: skip
     assert (gaps[1] - gaps[0]).tolist() == [[300_000_000] * 4, [0] * 4, [0] * 4]
+
+
+def _measured(*lengths: tuple[int, float], **fields: Any) -> Document:
+    """A model of runs with these S and lengths of a step, ms."""
+    document = copy.deepcopy(DOCUMENT)
+    (one,) = document["provenance"]["runs"]
+    document["provenance"]["runs"] = [
+        one | fields | {"model_bytes": size, "step_ms": length} for size, length in lengths
+    ]
+    return document
+
+
+def test_a_step_of_another_size_is_as_long_as_the_measured_ones_tell() -> None:
+    def step_ms(document: Document, size: int = 2_000_000, **options: Any) -> float:
+        ends = model.traffic(document, Job(4, size, "ring", 40, **options)).times.end_ns.max(1)
+        return float(ends[-1] - ends[0]) / 1e6 / 39
+
+    parts = step_ms(DOCUMENT)
+    rising = _measured((1_000_000, parts), (3_000_000, 2 * parts))
+    assert step_ms(rising) == pytest.approx(1.5 * parts, rel=0.05)
+    assert step_ms(rising, 4_000_000) == pytest.approx(2.5 * parts, rel=0.05)
+    assert step_ms(_measured((1_000_000, parts), (2_000_000, 3 * parts))) == parts  # that size was measured
+    assert step_ms(_measured((1_000_000, 2 * parts), (3_000_000, parts))) == parts  # no time falls with its bytes
+    assert step_ms(_measured((1_000_000, 2 * parts))) == parts
+    assert step_ms(_measured((1_000_000, parts), (3_000_000, 2 * parts), hosts=5)) == parts
+    times = model.traffic(rising, Job(4, 2_000_000, "ring", 40, compute_ms=7.0)).times
+    assert np.median(times.communicate_ns - times.start_ns) == pytest.approx(7e6, rel=0.05)  # as the user gave it
 
 
 def test_values_of_other_sizes_lie_on_the_line() -> None:

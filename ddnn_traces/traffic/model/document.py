@@ -19,7 +19,7 @@ from ddnn_traces.store.whole_files import whole_file
 from ddnn_traces.text_files import is_missing, read_bytes
 
 FORMAT = "ddnn-traces traffic model"
-VERSION = 4
+VERSION = 5
 
 #: Documents have less than 100 KB; a larger file than this is not read.
 MOST_BYTES = 1_000_000

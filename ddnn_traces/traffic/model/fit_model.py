@@ -110,8 +110,14 @@ def _origin(run: MeasuredRun) -> dict[str, Any]:
         "topology": collective.topology if collective else "unknown", "shape": collective.shape if collective else "",
         "hosts": len(run.hosts), "workers": run.workers, "steps": run.steps, "steps_source": run.steps_source,
         "model_bytes": run.model_bytes, "model_bytes_source": run.model_bytes_source,
-        "misplaced_share": _number(run.misplaced),
+        "misplaced_share": _number(run.misplaced), "step_ms": _step_ms(run),
     }  # fmt: skip
+
+
+def _step_ms(run: MeasuredRun) -> float | None:
+    """Mean length of the steps behind the first, in which programs warm up; null of one step."""
+    ends = [max((t.end_ns for t in run.transfers if t.step == step), default=0) for step in (0, run.steps - 1)]
+    return _number((ends[1] - ends[0]) / 1e6 / (run.steps - 1)) if run.steps > 1 and ends[0] < ends[1] else None
 
 
 # --- times

@@ -6,7 +6,7 @@ import random
 import shutil
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from ddnn_traces.traffic import pcaps, table_writer
 from ddnn_traces.traffic.collectives import GROUPED, SHAPES, Collective, Round, Transfer, broadcast
 from ddnn_traces.traffic.model import pacing
 from ddnn_traces.traffic.model.document import Document, check
+from ddnn_traces.traffic.model.fit_model import grouped
 from ddnn_traces.traffic.synthetic import Book, Laws, Sampler, SyntheticRun, make_traffic
 from ddnn_traces.traffic.traffic import (
     HEADER_BYTES,
@@ -40,6 +41,7 @@ MOST_COMPUTE_MS = 86_400_000
 
 #: Part of its law by which a generated run may be off it: what messages and start-up add. More is an error.
 MOST_OFF_LAW = 0.02
+_USUAL_STEPS = 40  # tell how long a step is that its parts add up to
 _FAR = 1.5  # times as large is a size that tells a slope beyond those measured
 _MESSAGES = 0.01  # of what the law gives, at most, is added by messages in the steps
 
@@ -70,9 +72,42 @@ def traffic(document: Document, job: Job) -> Traffic:
     """Every packet of a job. Raises ModelError for an invalid document and for traffic that is off its law, UsageError
     for an impossible job."""
     check(document, "the model")
-    generated = make_traffic(modelled_run(document, job), ModelSampler(document))
+    run = modelled_run(document, job)
+    stretch = _stretch(document, run)
+    if job.compute_ms is None:
+        run = replace(run, compute_ms=run.compute_ms * stretch)
+    generated = make_traffic(run, ModelSampler(document, stretch))
     _check_volume(generated)
     return generated
+
+
+def _stretch(document: Document, run: ModelledRun) -> float:
+    """How many times as long the parts of a step must be for the step to be as long as on its own line.
+
+    Each part has a line over sizes, and the slowest of several hosts counts: so they add up to another length than
+    that of the measured steps. 1 where S was measured, or no run of this topology and number of hosts.
+    """
+    alike = (run.topology, run.collective.shape, run.collective.hosts)
+    measured = [one for one in document["provenance"]["runs"] if (one["topology"], one["shape"], one["hosts"]) == alike]
+    wanted_ms = _between_measured([(one["model_bytes"], one["step_ms"]) for one in measured if one["step_ms"]], run)
+    if wanted_ms is None:
+        return 1.0
+    usual = replace(run, steps=_USUAL_STEPS, compute_ms=_computation(document, run.model_bytes), seed=0)
+    ends = make_traffic(usual, ModelSampler(document)).times.end_ns.max(1)
+    return wanted_ms * 1e6 * (_USUAL_STEPS - 1) / float(ends[-1] - ends[0])
+
+
+def _between_measured(lengths: Sequence[tuple[int, float]], run: ModelledRun) -> float | None:
+    """The length at the run's S on the line of the two next sizes.
+
+    None where it was measured, or where the line falls, as no time does with its bytes.
+    """
+    known = grouped(lengths)
+    if len(known) < 2 or len(known) == len(grouped([*lengths, (run.model_bytes, 0.0)])):
+        return None
+    sizes, medians = [size for size, _ in known], [float(np.median(some)) for _, some in known]
+    smaller, found, larger = (float(on_line(sizes, part * run.model_bytes, medians)) for part in (0.99, 1, 1.01))
+    return found if found > 0 and smaller <= larger else None
 
 
 def law_share(generated: Traffic) -> float:
@@ -99,7 +134,7 @@ def modelled_run(document: Document, job: Job) -> ModelledRun:
     _check(document, job)
     sources = sorted({run["run_id"] for run in document["provenance"]["runs"]})
     relative = _relative(document, job)
-    compute_ms = _computation(document, job.model_bytes, "median_ms") if job.compute_ms is None else job.compute_ms
+    compute_ms = _computation(document, job.model_bytes) if job.compute_ms is None else job.compute_ms
     run = ModelledRun(
         job.run_id, job.topology, job.workers, job.model_bytes, job.steps, job.shape, job.servers, job.group_size,
         job.order, compute_ms=compute_ms, update_ms=0.0, noise=0.0, seed=job.seed,
@@ -118,10 +153,16 @@ def modelled_run(document: Document, job: Job) -> ModelledRun:
     return run
 
 
-def _computation(document: Document, size: int, name: str) -> float:
+def _computation(document: Document, size: int, name: str = "median_ms") -> float:
     """The runs' median_ms or warm_up_ms at this S: on the line of the two sizes next to it, but not below 0."""
     known = document["computation"]["by_size"]
     return max(float(on_line([run["model_bytes"] for run in known], size, [run[name] for run in known])), 0.0)
+
+
+def _warm_up(document: Document, size: int) -> float:
+    """The runs' warm_up_ms at this S; beyond the measured sizes that of the last one: it follows no law of bytes."""
+    sizes = [run["model_bytes"] for run in document["computation"]["by_size"]]
+    return _computation(document, min(max(size, sizes[0]), sizes[-1]), "warm_up_ms")
 
 
 def _check(document: Document, job: Job) -> None:
@@ -273,10 +314,11 @@ class ModelledRun(SyntheticRun):
 
 
 class ModelSampler(Sampler):
-    """Draws from a document that was checked."""
+    """Draws from a document that was checked. stretch: how many times as long as there an exchange takes."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, stretch: float = 1.0) -> None:
         self._document = document
+        self._stretch = stretch
         self._buckets: pacing.Buckets | None = None
         self.segment_bytes = int(document["packets"]["segment_bytes"])
 
@@ -298,7 +340,7 @@ class ModelSampler(Sampler):
             normal[step] = carried * normal[step - 1] + np.sqrt(1 - carried**2) * fresh[step]
         factors = np.array(run.compute_factors or _draw(model["worker_factors"], run.workers, rng))
         gap = run.compute_ms * 1e6 * factors * _at(model["relative"], ndtr(normal))
-        gap[0] += _computation(self._document, run.model_bytes, "warm_up_ms") * 1e6
+        gap[0] += _warm_up(self._document, run.model_bytes) * 1e6
         gap = np.clip(gap, 0, _LONGEST_NS)
         _check_length(run, float(gap.max(1).sum()))
         return gap.astype(np.int64)
@@ -316,7 +358,7 @@ class ModelSampler(Sampler):
         """
         model = self._document["exchange"]
         first, later = (_beyond_bytes(model[f"{name}completion_ms"], wire, rounds, rng) for name in ("first_", ""))
-        complete = wire * model["ns_per_byte"] + np.where(rounds == 0, first, later) * 1e6
+        complete = (wire * model["ns_per_byte"] + np.where(rounds == 0, first, later) * 1e6) * self._stretch
         duration = self._duration_ns(wire, rounds, rng)
         complete = np.maximum(complete, wire * model["least_ns_per_byte"]) + run.delay_ms * 1e6
         complete = np.minimum(complete, _LONGEST_NS)

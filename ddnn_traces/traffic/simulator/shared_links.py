@@ -224,7 +224,7 @@ def _result(
 
 def _payload(transfer: Ints, exchange: Ints, moved: Floats, transfers: _Transfers) -> Ints:
     """Payload of each transmission: of one that is cut, whole packets until its last part has the rest."""
-    order = np.lexsort((np.arange(len(transfer)), transfer, exchange))
+    order = np.argsort(exchange * len(transfers.rows) + transfer, kind="stable")
     transfer, moved = transfer[order], moved[order]
     begins = np.ones(len(order), bool)
     begins[1:] = (transfer[1:] != transfer[:-1]) | (np.diff(exchange[order]) != 0)
