@@ -34,6 +34,7 @@ from ddnn_traces.collectives.streams import (
 from ddnn_traces.collectives.validations import RARE, without_rare
 
 _SAME_TIME = 1.35  # factor between the step times of two flows: medians of loaded hosts
+_BY_CHANCE = 0.3  # of the best score of all flows: a background has 0.2, control messages of training 0.37 and more
 _FEW_VOTES = 0.2  # of the flows that take a part of a step for the whole
 _MOST_JITTER = 0.15  # of a step, between the steps of two flows of one job: 0.01 to 0.1, of two jobs 0.28 and more
 _MANY_FLOWS, _LITTLE_JITTER = 200, 0.05
@@ -375,15 +376,17 @@ def _near(time: float, other: float) -> bool:
 
 
 def _step_time(possible: dict[Stream, list[Period]]) -> float | None:
-    """The step time that most flows have, ns; None for a flow alone.
+    """The step time that most flows have, ns; None for a flow alone. What recurs by chance, as in a background, tells
+    nothing beside flows that recur far better.
 
     A flow may pause as long within the step: a time is a part of the step where other flows have a multiple of it,
     which is possible for these, too.
     """
     times = {stream: found[0].time for stream, found in possible.items()}
+    least = _BY_CHANCE * max((found[0].score for found in possible.values()), default=0.0)
 
     def votes(time: float) -> int:
-        return sum(_near(other, time) for other in times.values())
+        return sum(_near(times[stream], time) for stream, found in possible.items() if found[0].score >= least)
 
     most = max(times.values(), key=votes)
     count = votes(most)

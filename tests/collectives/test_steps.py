@@ -14,9 +14,10 @@ from message_streams import CAPTURES, streams_of
 
 from ddnn_traces.collectives import tables
 from ddnn_traces.collectives.infer import infer
+from ddnn_traces.collectives.jobs import _step_time
 from ddnn_traces.collectives.periods import Period, periods
 from ddnn_traces.collectives.steps import in_few_steps, in_steps, is_of_parts
-from ddnn_traces.collectives.streams import Stream
+from ddnn_traces.collectives.streams import Array, Stream
 from ddnn_traces.collectives.validations import without_rare
 
 
@@ -193,6 +194,20 @@ def test_a_pause_behind_every_few_steps_makes_no_step_of_them(every: int, pause_
         streams.append(replace(stream, first=stream.first + later, last=stream.last + later))
     [job] = infer(streams)
     assert len(job.steps.whole) in (35, 36)
+
+
+@pytest.mark.parametrize(("score", "step_ns"), [(0.14, 600.0), (0.6, 2400.0)])
+def test_a_background_tells_of_no_longer_step(score: float, step_ns: float) -> None:
+    """Four flows of a ring, whose step recurs with its multiples, too, and five others with four times its time: by
+    chance, or as flows that recur once in a step whose parts are equal."""
+    at: Array = np.arange(10)
+
+    def period(parts: int, score: float) -> Period:
+        return Period(parts * 1e6, score, at, at, 1e6, parts * 600.0)
+
+    flows = [Stream(number, "a", str(number), at, at, at, at, at) for number in range(9)]
+    possible = {flow: [period(1, 0.7), period(4, 0.7)] for flow in flows[:4]}
+    assert _step_time(possible | {flow: [period(4, score)] for flow in flows[4:]}) == step_ns
 
 
 def test_noise_has_no_job() -> None:
