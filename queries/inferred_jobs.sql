@@ -4,7 +4,7 @@
 -- inputs: flows, messages, captures
 -- made_by: ddnn_traces.collectives
 -- column: run_id from flows
--- column: job; number of the job in its run, from 0: the one with most flows is first
+-- column: job; number of the job in its run, from 0, in the order in which their first steps begin
 -- column: flows; its flows: flow_id, and step_bytes (bytes of a step)
 -- column: collectives; the collectives of a step in the order in which they begin, as query collectives has them; transfers: what each flow sends for it in each step
 -- Python walks graphs here when this is read (docs/collectives.md). DuckDB alone cannot: the SQL below says so.

@@ -34,7 +34,7 @@ class Job:
 
 
 def infer(streams: Sequence[Stream]) -> list[Job]:
-    """The jobs of a run, the one with most flows first; none where no flow repeats its bytes.
+    """The jobs of a run in the order in which their first steps begin; none where no flow repeats its bytes.
 
     streams: of the run, with times from its start, ns.
     """
@@ -58,7 +58,7 @@ def infer(streams: Sequence[Stream]) -> list[Job]:
         )
         parts |= irregular
         jobs.append(Job(steps, parts, tuple(collectives(steps, parts, phases(steps, parts)))))
-    return jobs
+    return sorted(jobs, key=lambda job: (job.steps.start[0], min(stream.flow_id for stream in job.streams)))
 
 
 def _with_clearer_steps(job: Flows, steps: Steps, streams: Sequence[Stream]) -> tuple[Flows, Steps] | None:

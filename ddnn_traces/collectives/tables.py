@@ -107,10 +107,11 @@ def _at_once(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for job in jobs:
         times = [transfer for one in job["collectives"] for transfer in one["transfers"]]
         spans.append((min(t["first_ns"] for t in times), max(t["last_ns"] for t in times)))
+    most = max(range(len(jobs)), key=lambda place: len(jobs[place]["flows"] or ()), default=0)
     return [
         job
         for job, (begin, end) in zip(jobs, spans, strict=True)
-        if 2 * (min(end, spans[0][1]) - max(begin, spans[0][0])) > end - begin
+        if 2 * (min(end, spans[most][1]) - max(begin, spans[most][0])) > end - begin
     ]
 
 

@@ -309,6 +309,20 @@ def test_what_two_hosts_send_one_after_the_other_is_no_all_reduce() -> None:
     )
 
 
+def test_jobs_are_numbered_in_the_order_in_which_they_begin() -> None:
+    """A ring of three hosts, and behind it one of four, which has more flows."""
+    streams = []
+    for begin, size in ((0, 3), (20_000_000_000, 4)):
+        first = begin + (1_000_000_000 * np.arange(12)[:, None] + 10_000_000 * np.arange(2 * size - 2)).ravel()
+        each = np.full(len(first), 100_000)
+        start = np.cumsum(each) - each
+        for host in range(size):
+            hosts = str(host), str((host + 1) % size)
+            streams.append(Stream(len(streams), *hosts, start, each, first, first + 1_000_000, start + each))
+    assert [len(job.hosts) for job in infer(streams)] == [3, 4]
+    assert [len(job.hosts) for job in infer(streams[::-1])] == [3, 4]
+
+
 def step_of(*collectives: tuple[str, str, list[str], int], begin: int = 0, end: int = 9) -> dict[str, Any]:
     """A job as tables.JOBS: kind, algorithm, hosts and bytes of each collective."""
     times = [{"first_ns": begin, "last_ns": end}]
