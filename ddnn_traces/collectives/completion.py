@@ -16,6 +16,7 @@ from ddnn_traces.collectives.streams import Stream, groups
 Edge = tuple[Stream, ...]  # the flows of one transfer
 
 _NEAR_PHASES = 5  # so far a fragment of a phase is looked for
+_BURST = 0.1  # of the bytes of a phase of two hosts, that one of them sends ahead
 
 
 def divided(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> list[Phase]:
@@ -99,7 +100,10 @@ def _with_rest(
 ) -> tuple[list[int], Phase]:
     """A phase with the phases that complete it, and their places. Else a ring takes a phase of some of its flows."""
     phase = phases[place]
-    if len(phase.hosts) < 3 or _is_complete(phase):
+    if len(phase.hosts) < 3:
+        ahead = _sent_ahead(place, phases)
+        return _whole(place, ahead, phases, steps, parts) if ahead else ([], phase)
+    if _is_complete(phase):
         return [], phase
     for others in _neighbours(place, phases):
         several = [phase, *(phases[other] for other in others)]
@@ -112,6 +116,29 @@ def _with_rest(
             if 0 <= other < len(phases) and phases[other].spans.keys() < phase.spans.keys():
                 return _whole(place, [other], phases, steps, parts)
     return [], phase
+
+
+def _sent_ahead(place: int, phases: Sequence[Phase]) -> list[int]:
+    """The phases before one of two hosts in which one of them sends what it lacks beside the other: a shaper lets a
+    burst pass, or TCP pauses behind the first bytes."""
+    phase = phases[place]
+    if not shapes.is_ring(phase.streams):
+        return []
+    sizes = dict(zip(phase.streams, phase.volumes, strict=True))
+    stream = min(sizes, key=sizes.__getitem__)
+    lacking, low = max(sizes.values()) - sizes[stream], phase.spans[stream][0]
+    found: list[int] = []
+    for other in range(place - 1, -1, -1):
+        span = phases[other].spans.get(stream)
+        if phases[other].hosts.isdisjoint(phase.hosts):
+            continue
+        is_ahead = span is not None and len(phases[other].spans) == 1 and abs(low - span[1]) <= SAME_BYTES
+        if span is None or not is_ahead or lacking > _BURST * phase.bytes:
+            break
+        found, low = [*found, other], span[0]
+        if abs(phase.spans[stream][0] - low - lacking) <= SAME_BYTES:
+            return found
+    return []
 
 
 def _whole(

@@ -32,6 +32,7 @@ from ddnn_traces.collectives.sends import (
 from ddnn_traces.collectives.sharded import roles_of
 from ddnn_traces.collectives.steps import Steps
 from ddnn_traces.collectives.streams import Array, Stream, by_hosts, groups, header_bytes, hosts_of, without_control
+from ddnn_traces.collectives.twins import with_same_calls
 from ddnn_traces.text import counted
 
 _SOME_ROUNDS = 4  # so many messages are no single round between two pauses
@@ -46,6 +47,7 @@ _OTHER_JOB = "that of another job in step with this one"
 _OFTEN = 2.5  # times as often is a length seen as twice that length, where ends are not seen: 4 to 13 times
 _SAME_ENDS = 0.1  # of the messages of a phase, by their ends and by their length
 _GLOO_SEGMENT = 2**20  # bytes (gloo's kDefaultMaxSegmentSize)
+_SUPER_FRAME, _SEGMENT = 2**16, 1500  # bytes that TCP hands over at once, at most; that are no whole segment of these
 _LONGEST_CHAIN = 4  # hosts of a binary tree that is a chain
 _ALWAYS_FIRST = 0.9  # of the steps: a host that is late sends later, too
 _SAME_END = 200.0  # bytes, of a part of a tensor: headers before it
@@ -71,6 +73,7 @@ def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]
             result += _at_once(phase, steps, parts) or sends_of(phase, steps, parts)
     for phases in of_rings.values():
         result += _of_ring(phases, header)
+    result = with_same_calls(result, steps, parts)
     if (one := _whole_step(result, steps, header)) is not None:
         if (told := _of_chain(one, steps, parts)) is not None:
             return (_rings_of_three(steps, parts) if one.algorithm == "direct" else []) or [told]
@@ -477,10 +480,13 @@ def _gloo_segments(segment_of_host: float) -> int:
 
 
 def _usual(lengths: Array, total: float) -> list[tuple[int, float]]:
-    """The most frequent lengths of messages: how often, and bytes."""
+    """The most frequent lengths of messages: how often, and bytes; none where most are those of TCP's super-frames: in
+    a capture that begins behind the SYN the segment size is not known, and each frame may look like a message."""
     slack = max(200.0, _MESSAGE * total)
     left = np.sort(lengths[lengths > max(300.0, _MESSAGE * total)])
     found: list[tuple[int, float]] = []
+    if 2 * np.sum((left < _SUPER_FRAME) & (left > _SUPER_FRAME - _SEGMENT)) > len(left):
+        return found
     while len(left) and len(found) < 4:
         count = np.searchsorted(left, left + slack) - np.arange(len(left))
         place = int(np.argmax(count))
