@@ -71,11 +71,13 @@ def ms(folder: Path, **values: Any) -> float:
         (7, 4 * MB, 3 * (MB / BYTES_PER_MS + 0.5)),  # reduce_scatter
         (6, 4 * MB, 3 * (MB / BYTES_PER_MS + 0.5)),  # all_to_all: a part to each other rank, one after the other
         (9, 0, 6 * 0.5),  # barrier: the way alone
+        (5, 32 * MB, 34 * MB / BYTES_PER_MS + 3 * 0.5),  # broadcast: 32 chunks over three links
+        (1, 32 * MB, 34 * MB / BYTES_PER_MS + 3 * 0.5),  # reduce
     ],
 )
 def test_a_collective_takes_its_law_s_time(tmp_path: Path, kind: int, size: int, expected: float) -> None:
-    """The last rank comes 7 ms later than the others, who wait for it; of an all-to-all the others begin meanwhile."""
-    late = 0 if kind == 6 else 7
+    """The last rank comes 7 ms later than the others, who wait for it; but for those of a broadcast and all-to-all."""
+    late = 0 if kind in (5, 6) else 7
     ranks = [[comp(0, 27 - late * (rank < 3)), call(1, kind, size, 0)] for rank in range(4)]
     assert ms(write(tmp_path / "t", ranks)) == pytest.approx(27 + expected, rel=1e-6)
 
@@ -158,7 +160,7 @@ CROSSED = [
         ([[call(0, 0, 8, pg_name="1")]] * 2, {"1": [1]}, "rank 0 is not of its group '1'"),
         ([[call(0, 0, 8)], []], None, "group of all ranks: rank 1 has 0 collectives, rank 0 has 1"),
         ([[call(0, 0, 8)], [call(0, 2, 8)]], None, "its group has other kinds or sizes at the same place"),
-        ([[call(0, 1, 8)]] * 2, None, "node 0: comm_type = 1 is not simulated; these are: 0 (all_reduce)"),
+        ([[call(0, 3, 8)]] * 2, None, "node 0: comm_type = 3 is not simulated; these are: 0 (all_reduce)"),
         ([[call(0, 0, -8)]] * 2, None, "node 0: comm_size = -8; it must be a whole number, 0 or more"),
         ([[comp(0, 1), comp(0, 1)]] * 2, None, "node 0 is there twice"),
         ([[comp(0, 1, 9)]] * 2, None, "node 'node 0' depends on node 9, which is not there"),

@@ -26,7 +26,7 @@ _MOST_NS = 10**15
 #: Kinds of the table events of the collectives that are simulated.
 _EVENTS = {
     "all_reduce": "allreduce", "all_gather": "allgather", "all_to_all": "alltoall", "reduce_scatter": "reduce_scatter",
-    "barrier": "barrier",
+    "broadcast": "broadcast", "reduce": "reduce", "barrier": "barrier",
 }  # fmt: skip
 _KINDS = {number: kind for number, kind in enumerate(COMM_TYPES) if kind in _EVENTS}
 

@@ -35,8 +35,8 @@ class Compute:
 class Call:
     """A collective of each group at once. kind: as in the table events. groups: workers, groups by members.
 
-    bytes: of the tensor, as nccl-tests counts it. algorithm: ring, direct or double_tree. channels: rings in different
-    orders, each with its part of the tensor. chunks: that follow each other through a tree.
+    bytes: of the tensor, as nccl-tests counts it. algorithm: ring, direct, chain or double_tree. channels: rings in
+    different orders, each with its part of the tensor. chunks: that follow each other through a chain or tree.
     """
 
     kind: str

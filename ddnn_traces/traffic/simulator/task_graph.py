@@ -19,6 +19,8 @@ NOBODY = -1
 #: Transfers of a run that are made one by one, and times that one gets another rate.
 MOST_TRANSFERS = 2_000_000
 MOST_CHANGES = 200_000_000
+_ALGORITHMS = {"alltoall": "direct", "broadcast": "chain", "reduce": "chain"}  # of a trace; others: ring
+_CHUNKS = 32  # of a chain
 
 
 class Round(NamedTuple):
@@ -195,9 +197,9 @@ class Graph:
             nodes, members = np.array(one.nodes), np.array(one.members, np.int64)
             self.last = start.copy()
             self.last[members] = begin[nodes]
-            algorithm = "direct" if one.kind == "alltoall" else "ring"
-            channels = min(part.channels, len(strides(len(members)))) if one.bytes else 1
-            self.call(Call(one.kind, one.name, one.bytes, members[None], algorithm, channels), most_rounds)
+            algorithm = _ALGORITHMS.get(one.kind, "ring")
+            channels = min(part.channels, len(strides(len(members)))) if one.bytes and algorithm == "ring" else 1
+            self.call(Call(one.kind, one.name, one.bytes, members[None], algorithm, channels, _CHUNKS), most_rounds)
             done[nodes] = self.last[members]
         before, after = np.array(trace.waits, np.int64).reshape(-1, 2).T
         self.edge(done[before], begin[after])
@@ -243,7 +245,7 @@ def graph_of(parts: list[Part], hosts: int, steps: int) -> Graph:
 def _ring_hosts(part: Part, hosts: int) -> int:
     """Hosts of the rings of a part: each sends once in a round."""
     if isinstance(part, Replay):
-        return sum(len(one.members) for one in part.trace.collectives if one.kind != "alltoall")
+        return sum(len(one.members) for one in part.trace.collectives if one.kind not in _ALGORITHMS)
     if isinstance(part, Grid):
         return 2 * part.micro_batches * hosts
     return hosts if isinstance(part, Call) and part.algorithm == "ring" else 0
@@ -258,6 +260,8 @@ def rounds_of(call: Call, most_rounds: int) -> list[list[Round]]:
             _tree(call.groups[0], shape, shares(half, call.chunks))
             for shape, half in zip(double_tree(members), halves, strict=True)
         ]
+    if call.algorithm == "chain":
+        return [_chain(call.groups[0], shares(call.bytes, call.chunks), call.kind)]
     if call.algorithm == "direct":
         parts = np.array(shares(call.bytes, members), np.int64)
         return [[_shifted(call.groups, by, parts) for by in range(1, members)]]
@@ -278,6 +282,17 @@ def _ring(groups: Ints, kind: str, size: int, most_rounds: int) -> list[Round]:
     sent = np.add.reduceat(sent, np.arange(number) * len(starts) // number)
     src, dst = groups.ravel(), np.roll(groups, -1, 1).ravel()
     return [Round(src, dst, np.tile(row, len(groups))) for row in sent]
+
+
+def _chain(hosts: Ints, parts: list[int], kind: str) -> list[Round]:
+    """From the first host to the last, chunk behind chunk, as NCCL's ring passes a broadcast on; a reduce goes back."""
+    hop, rounds = np.arange(len(hosts) - 1), []
+    for number in range(len(hop) + len(parts) - 1):
+        chunk = number - hop
+        there = (chunk >= 0) & (chunk < len(parts))
+        ends = (hosts[:-1], hosts[1:]) if kind == "broadcast" else (hosts[::-1][:-1], hosts[::-1][1:])
+        rounds.append(Round(ends[0][there], ends[1][there], np.array(parts, np.int64)[chunk[there]]))
+    return rounds
 
 
 def _shifted(groups: Ints, by: int, parts: Ints) -> Round:
