@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ddnn_traces.collectives.folded import in_folded_steps
-from ddnn_traces.collectives.irregular import irregular_parts
+from ddnn_traces.collectives.irregular import calls_of, irregular_parts, is_exchange
 from ddnn_traces.collectives.jobs import find_jobs
-from ddnn_traces.collectives.kinds import collectives
+from ddnn_traces.collectives.kinds import collectives, unequal_all_to_all
 from ddnn_traces.collectives.periods import CLEAR
-from ddnn_traces.collectives.phases import Collective, Parts, parts_of, phases
+from ddnn_traces.collectives.phases import Collective, Parts, measured, parts_of, phases
 from ddnn_traces.collectives.steps import Job as Flows
 from ddnn_traces.collectives.steps import Steps, in_few_steps, in_steps, is_closed
 from ddnn_traces.collectives.streams import Stream, hosts_of, with_data
@@ -51,14 +51,25 @@ def infer(streams: Sequence[Stream]) -> list[Job]:
         hosts = hosts_of(job)
         irregular = irregular_parts([stream for stream in left if hosts.issuperset(stream.hosts)], steps)
         left = [stream for stream in left if stream not in irregular]
-        steps = replace(
+        whole_steps = replace(
             steps,
             first=steps.first | dict.fromkeys(irregular, 0.0),
             size=steps.size | {stream: float(part.stop.max()) for stream, part in irregular.items()},
         )
-        parts |= irregular
-        jobs.append(Job(steps, parts, tuple(collectives(steps, parts, phases(steps, parts)))))
+        jobs.append(Job(whole_steps, parts | irregular, tuple(_collectives(steps, parts, whole_steps, irregular))))
     return sorted(jobs, key=lambda job: (job.steps.start[0], min(stream.flow_id for stream in job.streams)))
+
+
+def _collectives(
+    steps: Steps, parts: dict[Stream, Parts], whole_steps: Steps, irregular: dict[Stream, Parts]
+) -> list[Collective]:
+    """The collectives of a step in their order. irregular: flows without a period; whole_steps: steps with these."""
+    everything = parts | irregular
+    if not is_exchange(irregular):
+        return collectives(whole_steps, everything, phases(whole_steps, everything), irregular)
+    bursts = [measured(spans, whole_steps, everything) for spans in calls_of(irregular)]
+    exchanged = [unequal_all_to_all(phase) for phase in bursts if phase is not None]
+    return sorted([*collectives(steps, parts, phases(steps, parts)), *exchanged], key=lambda one: one.phases[0].order)
 
 
 def _with_clearer_steps(job: Flows, steps: Steps, streams: Sequence[Stream]) -> tuple[Flows, Steps] | None:

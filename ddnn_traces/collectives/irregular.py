@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ddnn_traces.collectives.phases import Parts
+from ddnn_traces.collectives.phases import Parts, Spans
+from ddnn_traces.collectives.shapes import is_all_to_all
 from ddnn_traces.collectives.steps import Steps
 from ddnn_traces.collectives.streams import MS, SMALL, Array, Stream
 
 _SILENCES = MS * np.array([0.3, 0.5, 0.7, 1, 1.4, 2, 2.8, 4, 5.6, 8, 11, 16])
 _LEAST_SHARE = 0.5  # of flows and steps with as many bursts
+_LEAST_OF_EXCHANGE = 0.25  # the same of each flow of an all-to-all: that to an expert with few tokens pauses elsewhere
 _PRESENCE = 0.8  # share of the steps in which a flow of the job sends data
 _LEAST_BYTES = 100  # control messages are no burst
 
@@ -42,19 +44,35 @@ def irregular_parts(streams: Sequence[Stream], steps: Steps) -> dict[Stream, Par
     if found is None:
         return {}
     parts = {}
+    least = _LEAST_OF_EXCHANGE if is_exchange(found.streams) else _LEAST_SHARE
     for stream in found.streams:
         rows = [
             (int(number), bursts)
             for number, low, high in zip(found.number, found.times, found.times[1:], strict=False)
             if len(bursts := _bursts(stream, low, high, found.silence)) == found.bursts
         ]
-        if len(rows) >= _LEAST_SHARE * (len(found.times) - 1):
+        if len(rows) >= least * (len(found.times) - 1):
             size = np.median([[burst[0] for burst in bursts] for _, bursts in rows], axis=0)
             begin, stop = np.cumsum(size) - size, np.cumsum(size)
             times = np.array([burst[1:] for _, bursts in rows for burst in bursts])
             number = np.repeat([number for number, _ in rows], found.bursts)
             parts[stream] = Parts(number, np.tile(begin, len(rows)), np.tile(stop, len(rows)), times[:, 0], times[:, 1])
     return parts
+
+
+def is_exchange(streams: Collection[Stream]) -> bool:
+    """Whether these flows are an all-to-all, one between each two hosts."""
+    pairs = [stream.hosts for stream in streams]
+    return len(set(pairs)) == len(pairs) and is_all_to_all([*streams])
+
+
+def calls_of(parts: Mapping[Stream, Parts]) -> list[Spans]:
+    """The bytes of each burst of flows that irregular_parts() found."""
+    begins = {stream: np.unique(part.begin) for stream, part in parts.items()}
+    stops = {stream: np.unique(part.stop) for stream, part in parts.items()}
+    count = min(len(begin) for begin in begins.values())
+    return [{stream: (float(begins[stream][call]), float(stops[stream][call])) for stream in parts}
+            for call in range(count)]  # fmt: skip
 
 
 def _division(streams: Sequence[Stream], steps: Steps) -> _Division | None:

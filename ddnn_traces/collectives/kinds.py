@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -55,15 +55,18 @@ _USUALLY = 0.6  # of the parts of all steps
 _SEEN = 0.2  # of the messages of a length, so many have known ends
 
 
-def collectives(steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase]) -> list[Collective]:
-    """The collectives of a step, in the order in which they begin."""
+def collectives(
+    steps: Steps, parts: dict[Stream, Parts], found: Sequence[Phase], uneven: Collection[Stream] = ()
+) -> list[Collective]:
+    """The collectives of a step, in the order in which they begin. uneven: flows that send other bytes in each step."""
     header = 2 * header_bytes(steps.first)  # of a message, and of the answer to it on the flow's other use
     of_rings: dict[frozenset[str], list[Phase]] = defaultdict(list)
     result: list[Collective] = []
     whole = [*apart(completed(divided(found, steps, parts), steps, parts), steps, parts)]
     for phase in whole:
         streams = phase.streams
-        if len(phase.spans) == 2 and _one_after_the_other(phase, steps, parts):
+        is_chance = any(stream in uneven for stream in phase.spans)  # that two of these have the same bytes, on average
+        if len(phase.spans) == 2 and (is_chance or _one_after_the_other(phase, steps, parts)):
             result += sends_of(phase, steps, parts)
         elif shapes.is_ring(streams):
             of_rings[phase.hosts].append(phase)
@@ -538,6 +541,12 @@ def _all_to_all(phase: Phase, header: float) -> Collective:
     evidence = f"{len(phase.edges)} transfers between {len(hosts)} hosts"
     kind_or = "all_gather or all_reduce, sent directly"
     return Collective("all_to_all", kind_or, "direct", hosts, tensor, evidence, (phase,))
+
+
+def unequal_all_to_all(phase: Phase) -> Collective:
+    """The all-to-all of flows that send other bytes in each step, as to experts with other numbers of tokens."""
+    evidence = f"{len(phase.edges)} transfers between {len(phase.hosts)} hosts, of other bytes in each step"
+    return replace(_all_to_all(phase, 2 * header_bytes(phase.streams)), kind_or=None, evidence=evidence)
 
 
 def _tree(phase: Phase, channel: int) -> Collective:

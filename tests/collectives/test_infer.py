@@ -309,6 +309,33 @@ def test_what_two_hosts_send_one_after_the_other_is_no_all_reduce() -> None:
     )
 
 
+@pytest.mark.parametrize("pairs", [12, 4])
+def test_flows_that_send_other_bytes_in_each_step_are_an_all_to_all_or_sends(pairs: int) -> None:
+    """Four hosts send tokens to each other twice a step, to the expert of one a twentieth, and all-reduce gradients; or
+    two pairs of hosts send such bytes, which are as many on average."""
+    random, number, streams = np.random.default_rng(3), np.arange(30), []
+    first = (1_000_000_000 * number[:, None] + 500_000_000 + 10_000_000 * np.arange(6)).ravel()
+    for host in range(4):
+        size = np.full(180, 100_000)
+        start = np.cumsum(size) - size
+        hosts = str(host), str((host + 1) % 4)
+        streams.append(Stream(host, *hosts, start, size, first, first + 5_000_000, start + size))
+    both = [(src, dst) for src in range(4) for dst in range(4) if src != dst]
+    for src, dst in both if pairs == 12 else [(0, 1), (1, 0), (2, 3), (3, 2)]:
+        usual = 20_000 if dst == 3 and pairs == 12 else 400_000
+        size = (usual * random.uniform(0.8, 1.2, 60)).astype(int)
+        start = np.cumsum(size) - size
+        times = (1_000_000_000 * number[:, None] + 100_000_000 * np.arange(1, 3)).ravel()
+        hosts = str(src), str(dst)
+        streams.append(Stream(len(streams), *hosts, start, size, times, times + 20_000_000, start + size))
+    (job,) = infer(streams)
+    assert Counter((one.kind, len(one.hosts)) for one in job.collectives) == (
+        {("all_to_all", 4): 2, ("all_reduce", 4): 1} if pairs == 12 else {("send", 2): 8, ("all_reduce", 4): 1}
+    )
+    sizes = [one.tensor_bytes for one in job.collectives if one.kind == "all_to_all"]
+    assert sizes == pytest.approx([(9 * 400_000 + 3 * 20_000) / 3] * len(sizes), rel=0.05)
+
+
 def test_jobs_are_numbered_in_the_order_in_which_they_begin() -> None:
     """A ring of three hosts, and behind it one of four, which has more flows."""
     streams = []
