@@ -84,7 +84,7 @@ def messages(result: PatternResult) -> tuple[pa.Table, list[str]]:
     last = made["first_ns"].to_numpy() + made["duration_ns"].to_numpy()
     columns = [
         made["flow_id"], ends[flow, 0], ends[flow, 1], made["first_ns"], last, made["stream_offset"], made["bytes"],
-        np.ones(len(flow), bool),
+        np.ones(len(flow), bool), np.zeros(len(flow), bool),
     ]  # fmt: skip
     named = dict(zip(tables.MESSAGES.names, columns, strict=True))
     return pa.table(named, schema=tables.MESSAGES), addresses.tolist()

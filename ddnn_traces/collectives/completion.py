@@ -127,13 +127,15 @@ def _sent_ahead(place: int, phases: Sequence[Phase]) -> list[int]:
     sizes = dict(zip(phase.streams, phase.volumes, strict=True))
     stream = min(sizes, key=sizes.__getitem__)
     lacking, low = max(sizes.values()) - sizes[stream], phase.spans[stream][0]
+    if not SAME_BYTES < lacking <= _BURST * phase.bytes:
+        return []
     found: list[int] = []
     for other in range(place - 1, -1, -1):
         span = phases[other].spans.get(stream)
         if phases[other].hosts.isdisjoint(phase.hosts):
             continue
         is_ahead = span is not None and len(phases[other].spans) == 1 and abs(low - span[1]) <= SAME_BYTES
-        if span is None or not is_ahead or lacking > _BURST * phase.bytes:
+        if span is None or not is_ahead:
             break
         found, low = [*found, other], span[0]
         if abs(phase.spans[stream][0] - low - lacking) <= SAME_BYTES:

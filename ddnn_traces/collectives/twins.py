@@ -24,19 +24,21 @@ Flows = frozenset[Stream]
 def with_same_calls(found: Sequence[Collective], steps: Steps, parts: dict[Stream, Parts]) -> list[Collective]:
     """The collectives. Of rings that send the same bytes in a step, those that are told apart otherwise have the equal
     all-reduces of the others, where they pause behind most of these, too."""
-    groups = {flows: some for flows, some in _by_flows(found).items() if _is_ring(flows, steps)}
-    result = list(found)
-    for flows, some in groups.items():
-        alike = [other for other in groups if len(other) == len(flows) and _send_as_much(other, flows, steps)]
-        equal = [groups[other] for other in alike if _are_equal(groups[other])]
-        counts = Counter(len(calls) for calls in equal)
-        most = max(counts, key=lambda calls: (counts[calls], calls), default=0)
-        if some in equal or most < _FEWEST or not _pauses_there(some, most, steps):
-            continue
-        like = next(calls for calls in equal if len(calls) == most)
-        result = [one for one in result if one not in some]
-        result += [own for place, one in enumerate(like) if (own := _as(one, place / most, flows, most, steps, parts))]
-    return result
+    groups = {flows: some for flows, some in _by_flows(found) if _is_ring(flows, steps)}
+    equal = {flows: calls for flows, calls in groups.items() if len(calls) >= _FEWEST and _are_equal(calls)}
+    size = {flows: float(np.median([steps.size[stream] for stream in flows])) for flows in groups}
+    gone: set[Collective] = set()
+    calls: list[Collective] = []
+    for flows, some in groups.items() if equal else ():
+        alike = [other for other in equal if len(other) == len(flows) and abs(size[other] - size[flows]) <= SAME_BYTES]
+        counts = Counter(len(equal[other]) for other in alike)
+        most = max(counts, key=lambda count: (counts[count], count), default=0)
+        if flows not in equal and most and _pauses_there(some, most, steps):
+            like = next(equal[other] for other in alike if len(equal[other]) == most)
+            own = [_as(one, place / most, flows, most, steps, parts) for place, one in enumerate(like)]
+            calls += [one for one in own if one is not None]
+            gone.update(some)
+    return [*(one for one in found if one not in gone), *calls] if gone else list(found)
 
 
 def _as(
@@ -51,25 +53,24 @@ def _as(
     return replace(one, hosts=hosts, evidence=evidence, phases=(phase,))
 
 
-def _by_flows(found: Sequence[Collective]) -> dict[Flows, list[Collective]]:
+def _by_flows(found: Sequence[Collective]) -> list[tuple[Flows, list[Collective]]]:
     """The collectives by sets of flows that share none."""
-    groups: dict[Flows, list[Collective]] = {}
-    for one in found:
-        own = frozenset(stream for phase in one.phases for stream in phase.spans)
-        joined = [flows for flows in groups if not flows.isdisjoint(own)]
-        some = [other for flows in joined for other in groups.pop(flows)]
-        groups[own.union(*joined)] = [*some, one]
-    return groups
+    groups: dict[int, tuple[set[Stream], list[Collective]]] = {}
+    place: dict[Stream, int] = {}
+    for number, one in enumerate(found):
+        flows, some = {stream for phase in one.phases for stream in phase.spans}, [one]
+        for joined in sorted({place[stream] for stream in flows if stream in place}):
+            others, before = groups.pop(joined)
+            flows |= others
+            some += before
+        groups[number] = flows, some
+        place.update(dict.fromkeys(flows, number))
+    return [(frozenset(flows), some) for flows, some in groups.values()]
 
 
 def _is_ring(flows: Flows, steps: Steps) -> bool:
     sizes = [steps.size[stream] for stream in flows]
     return shapes.is_ring([*flows]) and max(sizes) - min(sizes) <= SAME_BYTES
-
-
-def _send_as_much(one: Flows, other: Flows, steps: Steps) -> bool:
-    both = [float(np.median([steps.size[stream] for stream in flows])) for flows in (one, other)]
-    return abs(both[0] - both[1]) <= SAME_BYTES
 
 
 def _are_equal(calls: Sequence[Collective]) -> bool:
