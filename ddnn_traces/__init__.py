@@ -239,8 +239,9 @@ def diagnose(dataset: Dataset) -> pl.DataFrame:
     is of: late_together, long_steps (other ways to lose time), doubtful_steps, clocks_differ (of a run),
     in_no_collective (bytes of a job), two_hosts, sends_alone, nothing (no such finding), several_jobs, job_filter (the
     --filter of ingest for a job), interrupted (a job that goes on as another one), and where no job is seen
-    one_host_captured, hosts_without_capture, unknown_payload, one_way_hosts, steps_without_job, no_job. Each run
-    has a row; times in ms. docs/delays.md has the method. Raises errors.DdnnTracesError.
+    one_host_captured, hosts_without_capture, unknown_payload, one_way_hosts, steps_without_job, no_job; cut_headers (of
+    a run with a job, too). Each run has a row; times in ms. docs/delays.md has the method. Raises
+    errors.DdnnTracesError.
 
     Example:
 

@@ -1,7 +1,7 @@
 -- question: Which data checks have nothing, or not all that they need, to examine in a run, and why?
 -- subject: runs
 -- row: a run and a check
--- inputs: runs, captures, capture_ledger, flows, steps, conservation, run_capture_loss, unknown_payload
+-- inputs: runs, captures, capture_ledger, flows, steps, conservation, run_capture_loss, unknown_payload, cut_headers
 -- column: run_id from captures
 -- column: check_name; name of the check (queries/checks/)
 -- column: is_partial; whether the check examines something all the same; false: it can find nothing there
@@ -72,10 +72,16 @@ WITH thresholds AS (
     WHERE bandwidth_mbit IS NULL OR source = 'synthetic'
     UNION ALL
     SELECT run_id, 'capture_loss', false,
-           coalesce(u.problem, 'no TCP flow whose sequence numbers are known, and no counter of a capture')
+           coalesce(u.problem, c.problem, 'no TCP flow whose sequence numbers are known, and no counter of a capture')
     FROM run_capture_loss()
     LEFT JOIN unknown_payload AS u USING (run_id)
+    LEFT JOIN cut_headers AS c USING (run_id)
     WHERE flagged IS NULL
+    UNION ALL
+    SELECT run_id, 'capture_loss', true, c.problem
+    FROM cut_headers AS c
+    JOIN run_capture_loss() USING (run_id)
+    WHERE flagged IS NOT NULL
     UNION ALL
     SELECT run_id, 'conservation', false,
            CASE WHEN problem = 'no training log' THEN 'no training log; query conservation --infer-steps takes the steps that the traffic shows' ELSE problem END

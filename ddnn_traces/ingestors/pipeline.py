@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -401,6 +402,12 @@ class _Ingest:
             "-i any -y LINUX_SLL2')"
             for name, (flows, share) in found.copied_captures.items()
         ]
+        about += [
+            f"{run_id}/{name}: the snapshot length cuts the TCP headers of {counted(flows, 'flow')}: {kept} bytes of "
+            f"each packet are there, the headers alone need {header}; payload is too large, and sequence numbers, "
+            f"losses, messages and jobs are not known. Capture with 'tcpdump -s {_whole_headers(header)}'"
+            for name, (flows, kept, header) in found.cut_headers.items()
+        ]
         for warning in about:
             self._messages.warn(warning)
         of_packets += about
@@ -444,6 +451,11 @@ class _Ingest:
         self._writer.commit(inputs.files_of(self._current()))
         self._put_in_place = time.monotonic()
         self._last_cost = self._put_in_place - begin
+
+
+def _whole_headers(header_bytes: int) -> int:
+    """A snapshot length for all TCP options, too (RFC 9293, 3.1: 40 bytes), as the query cut_headers has it."""
+    return 32 * math.ceil((header_bytes + 40) / 32)
 
 
 def _recorded(warnings: Iterable[str], run: RunInput) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ _ESTABLISHED, _BY_CHANCE = "established", "by_chance"  # findings, whose kinds a
 #: Kinds of remarks of a job, and its findings, in order.
 _ORDER = (
     *("several_jobs", "job_filter", "interrupted", "one_host_captured", "hosts_without_capture", "unknown_payload"),
-    *("no_job", "one_way_hosts", "steps_without_job", "clocks_differ", "doubtful_steps", _ESTABLISHED),
+    *("cut_headers", "no_job", "one_way_hosts", "steps_without_job", "clocks_differ", "doubtful_steps", _ESTABLISHED),
     *("late_together", "long_steps", _BY_CHANCE, "in_no_collective", "two_hosts", "sends_alone", "nothing"),
 )
 
@@ -172,8 +172,8 @@ class Diagnosis:
             )
             about = f"In {_runs(partial)} no job is seen, and hosts that exchange data have no capture: {names}."
             yield f"{about} {_ADD_CAPTURES}"
-        for one in [*self._by_kind["unknown_payload"], *self._by_kind["one_way_hosts"]]:
-            yield f"{one.run_id}: {_small(one.sentence)}"
+        for kind in ("unknown_payload", "cut_headers", "one_way_hosts"):
+            yield from (f"{one.run_id}: {_small(one.sentence)}" for one in self._by_kind[kind])
         if silent := [*self._by_kind["no_job"], *self._by_kind["steps_without_job"]]:
             names = listed(sorted(one.run_id for one in silent), _MOST_RUNS)
             yield f"In {_runs(silent)} no job is seen ({names}): {_NO_REPEATS} {_ONE_TRAINING}"
@@ -185,6 +185,11 @@ class Diagnosis:
 def _small(sentence: str) -> str:
     """The sentence behind a colon."""
     return sentence[0].lower() + sentence[1:]
+
+
+def _large(clause: str) -> str:
+    """The clause as a sentence."""
+    return clause[0].upper() + clause[1:]
 
 
 def _runs(remarks: list[Remark]) -> str:
@@ -203,6 +208,8 @@ def _diagnosed(dataset: Dataset) -> Diagnosis:
     verdicts, jobs = dataset.query("verdicts"), dataset.query("jobs")
     stops = dataset.query("interruptions") if jobs["job"].max() else pl.DataFrame()
     remarks = [*_of_jobs(dataset, verdicts, jobs), *interrupted(stops), *_of_several_jobs(dataset, stops)]
+    seen, cut = set(jobs["run_id"]), _cut_headers(dataset)
+    remarks += [Remark(run, None, "cut_headers", _large(f"{cut[run]}.")) for run in cut if run in seen]
     unseen = _of_unseen(dataset, jobs)
     return Diagnosis(verdicts, jobs, (*remarks, *unseen.remarks), unseen.uncaptured, unseen.pauses)
 
@@ -316,11 +323,14 @@ def _of_no_job(
     """Why no job is seen in these runs. alone: of those of which one host alone was captured. pauses: as Diagnosis."""
     one_host = {one.run_id: one for one in alone}
     unknown = dict(dataset.query("unknown_payload").select("run_id", "problem").iter_rows())
+    cut = _cut_headers(dataset)
     coverage = dataset.query("capture_coverage").filter(pl.col("one_way_hosts") > 0) if pauses else pl.DataFrame()
     one_way = {row["run_id"]: row["one_way_hosts"] for row in coverage.iter_rows(named=True) if row["run_id"] in pauses}
     for run in unseen:
         if run in unknown:
             yield Remark(run, None, "unknown_payload", f"No job is seen, for {unknown[run]}.")
+        elif run in cut:
+            yield Remark(run, None, "cut_headers", f"No job is seen, for {cut[run]}.")
         elif run in one_host:
             yield one_host[run]
         elif hosts := uncaptured[run]:
@@ -336,6 +346,11 @@ def _of_no_job(
             yield Remark(run, None, "steps_without_job", said)
         else:
             yield Remark(run, None, "no_job", f"No job is seen: {_NO_REPEATS} {_ONE_TRAINING}")
+
+
+def _cut_headers(dataset: Dataset) -> dict[str, str]:
+    """Of the runs whose captures cut TCP headers, what is not known."""
+    return dict(dataset.query("cut_headers").select("run_id", "problem").iter_rows())
 
 
 def paused(long_steps: pl.DataFrame, jobs: pl.DataFrame, dataset: Dataset) -> Iterator[Remark]:
@@ -421,7 +436,7 @@ def of_one_host(uncaptured_hosts: pl.DataFrame, jobs: pl.DataFrame) -> list[Rema
     """Of each run of which one host alone was captured, and that shows no job. Both arguments: rows of the query."""
     seen = uncaptured_hosts.group_by("run_id").agg(captured=pl.col("hosts").first() - pl.len())
     runs = {*seen.filter(captured=1)["run_id"]} - {*jobs["run_id"]}
-    return [Remark(run, None, "one_host_captured", f"{_ALONE[0].upper()}{_ALONE[1:]}") for run in sorted(runs)]
+    return [Remark(run, None, "one_host_captured", _large(_ALONE)) for run in sorted(runs)]
 
 
 def alone(remarks: list[Remark]) -> str:

@@ -211,6 +211,21 @@ def test_of_hosts_seen_in_one_direction_diagnose_names_a_filter(command: RunComm
 
 
 @pytest.mark.long
+def test_diagnose_names_captures_that_cut_tcp_headers(command: RunCommand, tmp_path: Path) -> None:
+    """Of IPv6 with 64 bytes of each packet no job was seen, and a changing batch was named as the cause."""
+    case = Path(__file__).parents[1] / "queries" / "cut_headers" / "ipv6_of_64_bytes"
+    with write_dataset(tmp_path / "dataset", read_case(case)) as opened:
+        rows = ddnn_traces.diagnose(opened)
+    cut = {"all": "all 2 flows: a.pcap and b.pcap have", "some": "1 of 2 flows: b.pcap has"}
+    said = command("diagnose", "dataset").stdout.decode().splitlines()
+    for run, about in cut.items():
+        [line] = [line for line in said if line.startswith(f"{run}: no job is seen, for the snapshot length cuts")]
+        assert f"TCP headers of {about} 64 bytes of each packet" in line
+        assert line.endswith("Capture with tcpdump -s 128.")
+    assert {*rows.filter(kind="cut_headers")["run_id"]} == set(cut)
+
+
+@pytest.mark.long
 def test_diagnose_tells_of_jobs_whose_steps_are_doubtful(command: RunCommand, tmp_path: Path) -> None:
     case = Path(__file__).parents[1] / "queries" / "jobs" / "the_log_has_twice_the_steps"
     tables = read_case(case)

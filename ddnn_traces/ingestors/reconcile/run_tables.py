@@ -93,6 +93,7 @@ class Found(NamedTuple):
     all_filtered: int
     large_frames: dict[str, int]
     copied_captures: dict[str, tuple[int, float]]
+    cut_headers: dict[str, tuple[int, int, int]]
     label_warnings: list[str]
 
 
@@ -201,6 +202,22 @@ class RunTables(DescribedTables):
         ).fetchall()
         return {self._run.files[file].capture_id: (flows, share) for file, flows, share in sorted(rows)}
 
+    def cut_headers(self) -> dict[str, tuple[int, int, int]]:
+        """The captures that cut TCP headers (query cut_headers): number of such flows, bytes kept of each packet, and
+        bytes that the headers need without options."""
+        rows = self._con.execute(
+            "SELECT file, count(*), min(captured_bytes // packets), "
+            "max(ceil((wire_bytes - payload_bytes) / packets))::BIGINT AS header_bytes "
+            "FROM (SELECT DISTINCT file, flow_id FROM flow_map) JOIN run_flows USING (flow_id) "
+            "WHERE protocol = 6 AND missed_bytes IS NULL AND captured_bytes < wire_bytes - payload_bytes GROUP BY file"
+        ).fetchall()
+        files = self._run.files
+        return {
+            files[file].capture_id: (flows, kept, header)
+            for file, flows, kept, header in sorted(rows)
+            if (files[file].snaplen or 0) < header  # else the other end's copy counts
+        }
+
     def found(self) -> Found:
         """All that is said of the tables."""
         return Found(
@@ -208,6 +225,7 @@ class RunTables(DescribedTables):
             self.all_filtered(),
             self.large_frames(),
             self.copied_captures(),
+            self.cut_headers(),
             self.label_warnings(),
         )
 
