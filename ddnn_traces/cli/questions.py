@@ -219,12 +219,12 @@ def sql(
 @runs_option
 def check(dataset: str | Path, runs: tuple[str, ...]) -> None:
     """Check the data: whether the files are what was written, every record is accounted for, and the tables agree. Exit
-    1 with the offending rows.
+    1 with the offending rows, or where captures were read only in part.
 
     stored_files compares each file with its size and BLAKE3 (checksums.json) and with the checksums of its pages; the
     other checks leave out runs with a damaged file. A check that has nothing to examine in a run is "not checked"
-    there; query `unchecked` lists these. Captures that were truncated or corrupt when they were ingested are named, and
-    are no failure.
+    there; query `unchecked` lists these. Captures that were truncated or corrupt when they were ingested are named: the
+    dataset has what could be read of them, so its volumes are too low.
     """
     from ddnn_traces.cli import terminal
     from ddnn_traces.query import checks
@@ -250,7 +250,7 @@ def check(dataset: str | Path, runs: tuple[str, ...]) -> None:
             terminal.print_table(rows, name)
     if partial:
         click.echo(printable(_partial_captures(partial)))
-    if damaged or any(rows.num_rows for rows in found.values()):
+    if damaged or partial or any(rows.num_rows for rows in found.values()):
         raise click.exceptions.Exit(1)
 
 
@@ -277,12 +277,16 @@ def _check_files(dataset: str | Path, chosen: Collection[str]) -> list[Damage]:
 
 
 def _partial_captures(rows: list[dict[str, Any]]) -> str:
-    """What was damaged before ingest: no mistake of the dataset, which has what could be read."""
-    names = listed([f"{row['run_id']}/{row['capture_id']} {row['status']}" for row in rows], _MOST_NAMES)
-    files = counted(len(rows), "capture file")
-    return (
-        f"partial_captures: {files} read only in part ({names}); 'ddnn-traces query DATASET partial_captures' says why"
-    )
+    """What was damaged before ingest: the dataset has what could be read. rows: of the query."""
+    files = [
+        f"{row['run_id']}/{row['capture_id']} {row['status']}: {row['status_detail']}; "
+        f"{counted(row['records'], 'packet')} before that were read, what follows is missing"
+        for row in rows
+    ]
+    names = listed(files, _MOST_NAMES)
+    number = counted(len(rows), "capture file")
+    step = "copy the files again where they are whole, and ingest again (query partial_captures)"
+    return f"partial_captures: {number} read only in part ({names}); {step}"
 
 
 def _outcome(rows: int, lacking: list[dict[str, Any]], runs: int) -> str:

@@ -54,16 +54,21 @@ def test_check_with_nothing_to_examine_is_not_ok(command: RunCommand, tmp_path: 
 
 @pytest.mark.long
 def test_check_names_truncated_captures(command: RunCommand, tmp_path: Path) -> None:
-    """The dataset has what could be read of them: no failure."""
+    """The dataset has what could be read of them, and not the rest: ingest ended with 1, check with 0."""
     for name, content in (("one", GOOD), ("two", GOOD[:-1])):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.pcap").write_bytes(content)
     command("ingest", "one", "two", "--out", "dataset")
     done = command("check", "dataset")
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert lines(done.stdout)[-1] == (
-        "partial_captures: 1 capture file read only in part (two/a.pcap truncated); "
-        "'ddnn-traces query DATASET partial_captures' says why"
+    assert (done.returncode, done.stderr) == (1, b"")
+    last = lines(done.stdout)[-1]
+    assert last.startswith(
+        "partial_captures: 1 capture file read only in part (two/a.pcap truncated: last record cut short at byte "
+    )
+    assert last.endswith(
+        "; 19 packets before that were read, what follows is missing); copy the files again where they are whole, "
+        "and ingest again (query partial_captures)"
     )
     command("ingest", "one", "--out", "sound")
-    assert b"partial_captures" not in command("check", "sound").stdout
+    sound = command("check", "sound")
+    assert (sound.returncode, b"partial_captures" in sound.stdout) == (0, False)
