@@ -32,12 +32,15 @@
 -- What the workers of several servers first send in a step (job_servers) counts as one collective among them.
 -- Where a host has other traffic during half of its lateness (late_traffic), as a checkpoint that it writes to a file server, the sentence says so.
 -- An inner stage of a pipeline of four and more is slow, too, where its own times of a step are 1.5 times those of the stage that needs next longest: a
--- pipeline is as fast as its slowest stage, so the difference is the cost. First and last stages do something else, and are named for no such.
+-- pipeline is as fast as its slowest stage, so the difference is the cost. What it sends to one neighbour is made of what it got from the other, message by
+-- message, and begun when it has sent the one before. A step in which a message begins before its data is there, since several are not told apart, counts
+-- for no stage. First and last stages do something else, and are named for no such.
 -- Other traffic that shares a link is counted on the wire in the link's collectives behind the first step (edge_causes); beside_jobs, whose largest part is
 -- named, has its payload from the first step to the last.
 -- Of a link whose bytes come late (links_sent_again) the sentence says so: lost before they are captured, or overtaken. That is no kind: nothing tells which.
 -- Steps in which it lost most are named where they are one part of the run: at least three, four fifths of those from the first to the last,
--- and this part at most four fifths of the job's steps, and three fewer.
+-- and this part at most four fifths of the job's steps, and three fewer. Where they are not, those that cost half of their mean or more are, if
+-- four fifths of the cost are in this part.
 -- A link's cost is stalled_ms of edge_times (loss), or excess_ms there and late_ms of edge_causes. What is not seen: a cause that all hosts share, and one that
 -- is there in all steps of hosts of unlike roles. Links from one host, or to it, are one finding where all of them carry at most 60% of what similar links do
 -- and together explain the time: they share its cable. Where they send at once, the time counts once.
@@ -55,6 +58,7 @@ WITH thresholds AS (
            1.05 AS least_beyond,                      -- own time beyond the others' over the cost, which is a lower bound then
            1.5 AS times_as_long,                      -- as the next, a slow stage of a pipeline
            3 AS least_steps, 0.8 AS most_steps,       -- a part of the run: in it, and beside it; of the job's, and so many of its own are lost at least
+           0.5 AS least_main, 0.8 AS least_in_part,   -- of the mean cost of those in which it lost most: steps that bound a part; of its cost, in the part
            0.5 AS least_logged                        -- of the cost: that of waiting for another host by the log, which contradicts
 ), ends AS (
     SELECT run_id, job, step, max(last_ns) AS end_ns
@@ -98,24 +102,49 @@ WITH thresholds AS (
     -- a host enters the channels of a communicator at once
     QUALIFY row_number() OVER (PARTITION BY run_id, job, step, host_ip, entry_ns ORDER BY cost_ms DESC, "position") = 1
 ), stages AS (  -- of jobs that are a pipeline and nothing else
-    SELECT run_id, job, host_ip, count(*) AS neighbours
-    FROM (SELECT *, unnest(string_split(hosts, ',')) AS host_ip, bool_and(role = 'pipeline') OVER (PARTITION BY run_id, job) AS is_pipeline FROM communicators)
-    WHERE is_pipeline
-    GROUP BY run_id, job, host_ip
-), computed AS (  -- what each stage needs for a step
-    SELECT run_id, job, step, host_ip, neighbours, sum(own_ms) AS own_ms
-    FROM collective_entries
-    JOIN stages USING (run_id, job, host_ip)
-    WHERE step > 0 AND own_ms IS NOT NULL AND NOT is_waiting
+    SELECT *, count(*) FILTER (neighbours = 2) OVER (PARTITION BY run_id, job) AS inner_stages
+    FROM (SELECT run_id, job, host_ip, count(*) AS neighbours
+          FROM (SELECT *, unnest(string_split(hosts, ',')) AS host_ip, bool_and(role = 'pipeline') OVER (PARTITION BY run_id, job) AS is_pipeline FROM communicators)
+          WHERE is_pipeline
+          GROUP BY run_id, job, host_ip)
+), stage_sends AS (
+    SELECT *, row_number() OVER (of_link ORDER BY first_ns, "position", flow_id) AS number, count(*) OVER (PARTITION BY run_id, job, step, src_ip, dst_ip) AS messages,
+           max(first_ns) OVER (PARTITION BY run_id, job, src_ip ORDER BY first_ns, "position", flow_id
+                               ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns
+    FROM collective_transfers
+    SEMI JOIN stages USING (run_id, job)
+    WINDOW of_link AS (PARTITION BY run_id, job, src_ip, dst_ip)
+), turns AS (  -- what an inner stage sends on, and from where it has it
+    SELECT DISTINCT o.run_id, o.job, o.src_ip AS host_ip, o.dst_ip, i.src_ip AS from_ip, inner_stages
+    FROM stage_sends AS o
+    JOIN stages AS t ON t.run_id = o.run_id AND t.job = o.job AND t.host_ip = o.src_ip AND neighbours = 2
+    JOIN stage_sends AS i ON i.run_id = o.run_id AND i.job = o.job AND i.dst_ip = o.src_ip AND i.src_ip <> o.dst_ip
+), behind AS (  -- how many more it has sent than it had got
+    SELECT o.*, from_ip, inner_stages,
+           max(o.number - coalesce(i.number, 0)) OVER (PARTITION BY o.run_id, o.job, o.step, o.src_ip, o.dst_ip) AS before_first
+    FROM stage_sends AS o
+    JOIN turns AS t ON t.run_id = o.run_id AND t.job = o.job AND t.host_ip = o.src_ip AND t.dst_ip = o.dst_ip
+    ASOF LEFT JOIN (SELECT run_id, job, src_ip, dst_ip, first_ns, max(number) AS number FROM stage_sends GROUP BY ALL) AS i
+      ON i.run_id = o.run_id AND i.job = o.job AND i.src_ip = from_ip AND i.dst_ip = o.src_ip AND o.first_ns >= i.first_ns
+), computed AS (  -- what each inner stage needs for a step
+    SELECT o.run_id, o.job, o.step, o.src_ip AS host_ip, inner_stages,
+           sum(greatest(0, coalesce(entry_ns, o.first_ns) - greatest(o.before_ns, i.last_ns))) / 1e6 AS own_ms,
+           bool_and(o.messages = i.messages AND o.first_ns >= i.last_ns) AS is_told
+    FROM behind AS o
+    JOIN stage_sends AS i
+      ON i.run_id = o.run_id AND i.job = o.job AND i.src_ip = from_ip AND i.dst_ip = o.src_ip AND i.number = o.number - before_first
+    LEFT JOIN collective_entries AS e  -- it may wait for its receiver
+      ON e.run_id = o.run_id AND e.job = o.job AND e.step = o.step AND e."position" = o."position" AND e.host_ip = o.src_ip
+    WHERE o.step > 0
     GROUP BY ALL
 ), bottlenecks AS (
     SELECT run_id, job, step, host_ip, CASE WHEN own_ms >= times_as_long * next_ms THEN own_ms - next_ms ELSE 0 END AS cost_ms
-    FROM (SELECT *, count(*) FILTER (neighbours = 2) OVER of_step AS equals, max(own_ms) OVER others AS next_ms
+    FROM (SELECT *, count(*) FILTER (is_told) OVER of_step AS told, max(own_ms) OVER others AS next_ms
           FROM computed
           WINDOW of_step AS (PARTITION BY run_id, job, step),
                  others AS (of_step ORDER BY host_ip ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW))
     CROSS JOIN thresholds
-    WHERE neighbours = 2 AND equals > 1
+    WHERE told = inner_stages AND inner_stages > 1
 ), late_hosts AS (
     SELECT run_id, job, step, host_ip, greatest(late_ms, coalesce(b.cost_ms, 0)) AS cost_ms,
            CASE WHEN late_ms >= coalesce(b.cost_ms, 0) THEN late_beyond_ms END AS beyond_ms
@@ -195,16 +224,33 @@ WITH thresholds AS (
     JOIN lengths USING (run_id, job)
     CROSS JOIN thresholds
     WINDOW of_one AS (PARTITION BY run_id, job, step, kind, level, way)
+), worst AS (
+    SELECT *, is_lost AND is_most AS is_worst, count(*) FILTER (is_lost AND is_most) OVER of_unit AS worst,
+           min(step) FILTER (is_lost AND is_most) OVER of_unit AS first_worst, max(step) FILTER (is_lost AND is_most) OVER of_unit AS last_worst,
+           avg(cost_ms) FILTER (is_lost AND is_most) OVER of_unit AS mean_ms
+    FROM judged
+    WINDOW of_unit AS (PARTITION BY run_id, job, kind, level, way, host_ip, peer_ip)
+), bounded AS (  -- by all of these steps, or by those that cost most
+    SELECT *, is_worst AND (cost_ms >= least_main * mean_ms
+                            OR last_worst - first_worst + 1 <= least(most_steps * behind_first, behind_first - least_steps)
+                               AND worst >= greatest(least_steps, most_steps * (last_worst - first_worst + 1))) AS is_bound
+    FROM worst
+    CROSS JOIN thresholds
+), sized AS (
+    SELECT *, count(*) FILTER (is_bound) OVER of_unit AS bounds, min(step) FILTER (is_bound) OVER of_unit AS first_step,
+           max(step) FILTER (is_bound) OVER of_unit AS last_step
+    FROM bounded
+    WINDOW of_unit AS (PARTITION BY run_id, job, kind, level, way, host_ip, peer_ip)
 ), units AS (
     SELECT run_id, job, kind, level, way, host_ip, peer_ip, sum(cost_ms) FILTER (is_lost) AS total_ms, count(*) FILTER (is_lost) AS n,
            count(*) FILTER (is_lost AND is_most) AS k, any_value(behind_first) AS steps, total_ms / steps AS cost_ms, any_value(step_ms) AS step_ms,
-           sum(beyond_ms) FILTER (is_lost) / steps AS beyond_ms, min(step) FILTER (is_lost AND is_most) AS first_step,
-           max(step) FILTER (is_lost AND is_most) AS last_step,
+           sum(beyond_ms) FILTER (is_lost) / steps AS beyond_ms, first_step, last_step,
+           sum(cost_ms) FILTER (is_lost AND step BETWEEN first_step AND last_step) / total_ms AS part_share,
            last_step - first_step + 1 <= least(any_value(most_steps) * steps, steps - any_value(least_steps))
-           AND k >= greatest(any_value(least_steps), any_value(most_steps) * (last_step - first_step + 1)) AS is_part
-    FROM judged
-    CROSS JOIN thresholds
-    GROUP BY run_id, job, kind, level, way, host_ip, peer_ip
+           AND bounds >= greatest(any_value(least_steps), any_value(most_steps) * (last_step - first_step + 1))
+           AND part_share >= any_value(least_in_part) AS is_part
+    FROM sized
+    GROUP BY run_id, job, kind, level, way, host_ip, peer_ip, bounds, first_step, last_step
 ), scopes AS (  -- a host in a part of the run; other hosts beside that part
     SELECT run_id, job, host_ip, 'part' AS scope, first_step AS begin_step, last_step AS end_step
     FROM units
@@ -376,7 +422,8 @@ SELECT run_id, job, row_number() OVER (PARTITION BY run_id, job ORDER BY is_esta
                  format(CASE WHEN cost_ms < 100 THEN '{:.3g}' ELSE '{:.0f}' END, cost_ms),
                  format(CASE WHEN step_ms < 1000 THEN '{:.4g}' ELSE '{:.0f}' END, step_ms), 100 * share_of_step)
        || CASE WHEN scope = 'rest' THEN format(', beside steps {} to {}', begin_step, end_step)
-               WHEN is_part THEN format(', all in steps {} to {}', first_step, last_step) ELSE '' END
+               WHEN is_part THEN format(', {} in steps {} to {}', CASE WHEN part_share >= 0.995 THEN 'all' ELSE format('{:.0f}% of it', 100 * part_share) END,
+                                        first_step, last_step) ELSE '' END
        || CASE kind WHEN 'slow_host'
                     THEN format('; it needs {} longer than the others ({}){}',
                                 CASE WHEN NOT is_bound THEN 'that much'
