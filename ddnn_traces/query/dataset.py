@@ -553,11 +553,9 @@ class Dataset:
         if len(self.run_ids) > _FEW_RUNS:
             return ["the steps of some jobs may be doubtful: query jobs (agreed_share) says of which runs"]
         return [
-            f"run {job['run_id']}, job {job['job']}: its flows repeat their bytes in {job['steps']} steps, the log or "
-            f"pauses show {job['other_steps']}, so a collective may be of several steps, or a part of one (query jobs: "
-            f"confidence {job['confidence']:.2f})"
+            f"run {job['run_id']}, job {job['job']}: {job['problem']} (query jobs: confidence {job['confidence']:.2f})"
             for job in self.query_arrow("jobs", {}).to_pylist()
-            if job["agreed_share"] < 1
+            if job["problem"]
         ]
 
     def missing_files(self) -> list[str]:

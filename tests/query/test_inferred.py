@@ -328,8 +328,9 @@ def test_collectives_of_doubtful_steps_are_said_to_be_so(tmp_path: Path, monkeyp
         (of_many,) = opened.remarks("collectives", {})
         assert of_many.endswith("query jobs (agreed_share) says of which runs")
     assert said == (
-        "run r, job 0: its flows repeat their bytes in 6 steps, the log or pauses show 12, so a collective may be of "
-        "several steps, or a part of one (query jobs: confidence 0.50)"
+        "run r, job 0: its flows repeat their bytes in 6 steps, the log shows 12; so a collective may be of several "
+        "steps, or a part of one. Table steps has those of the log; something may recur after every few steps, as a "
+        "checkpoint or an evaluation: ingest a part between two of these (editcap -A, -B) (query jobs: confidence 0.50)"
     )
 
 
