@@ -1,22 +1,26 @@
 -- question: Which hosts of a training job are late in the same steps, so that no one of them alone makes it slow?
 -- subject: delays
--- row: a run and a job in which two or more hosts, at most half of those of a collective, are late in at least 80% of the steps
+-- row: a run and a job in which two or more hosts, at most half of those of a collective, are late in at least 80% of the steps, or all but one, which is ready before them
 -- inputs: hosts, collective_transfers, collective_entries
 -- answer: hosts, sentence
 -- column: run_id from collective_transfers
 -- column: job from collective_transfers
 -- column: hosts; addresses of the late hosts, sorted, with commas between
--- column: steps_late steps; behind the first, in which the one of them is late that is so least often
+-- column: steps_late steps; behind the first, in which the one of them is late that is so least often; of all but one, in which that one is ready before them
 -- column: steps steps; behind the first
--- column: cost_ms ms; mean over these steps: what the latest of them needs beyond the median of the others, but no more than it enters behind all other hosts
+-- column: cost_ms ms; mean over these steps: what the latest of them needs beyond the median of the others, but no more than it enters behind all other hosts; of all but one, what each of them needs longer than that one
 -- column: share_of_step ratio; cost_ms over the mean step
 -- column: sentence; the finding in words, without a full stop
 -- verdicts takes for a host's cost what a step would gain without its lateness alone: nothing, where another host is as late. Late is a host
 -- whose own time (collective_entries) is beyond the median of the others, with as many partners in the same collective, by 5% of the mean
 -- step. One that enters within 0.1 ms of its only receiver may have waited for that one (RDMA), and is left out. A job in which
--- they cost less than that together has no row. No test says how often chance does as much.
+-- they cost less than that together has no row. No test says how often chance does as much of these.
+-- All but one are late, or that one does less: nothing on the wire tells which. These are hosts of collectives that all of three and more enter without
+-- waiting for data, with as many partners. The next one needs longer by 5% of the mean step, in at least 80% of the steps. Of n equal hosts one is ready
+-- first so often with the binomial's tail times n: that must be 0.05 at most.
 WITH thresholds AS (
-    SELECT 0.05 AS least_share, 0.8 AS least_steps, 0.5 AS most_hosts, 100_000 AS at_once_ns
+    SELECT 0.05 AS least_share, 0.8 AS least_steps, 0.5 AS most_hosts, 100_000 AS at_once_ns,
+           0.05 AS most_p  -- that one of equal hosts is ready first so often
 ), lengths AS (
     SELECT run_id, job, count(*) - 1 AS steps, (max(end_ns) - min(end_ns)) / 1e6 / steps AS step_ms
     FROM (SELECT run_id, job, step, max(last_ns) AS end_ns FROM collective_transfers GROUP BY run_id, job, step)
@@ -70,13 +74,58 @@ WITH thresholds AS (
     SELECT run_id, job, sum(gained_ms) AS total_ms
     FROM gained
     GROUP BY run_id, job
+), firsts AS (  -- collectives that all hosts enter alike, and the host that is ready first
+    SELECT run_id, job, step, "position", arg_min(host_ip, own_ms) AS first_ip, list_sort(list(own_ms))[2] - min(own_ms) AS ahead_ms,
+           list(host_ip ORDER BY host_ip) AS entered_by
+    FROM entered
+    GROUP BY run_id, job, step, "position"
+    HAVING count(*) >= 3 AND count(DISTINCT partners) = 1
+), whole AS (
+    SELECT run_id, job, "position", count(DISTINCT host_ip) AS hosts
+    FROM collective_entries
+    GROUP BY run_id, job, "position"
+), ahead AS (
+    SELECT run_id, job, first_ip, count(*) FILTER (ahead_ms >= least_share * step_ms) AS steps_ahead, sum(ahead_ms) AS total_ms,
+           any_value(steps) AS steps, any_value(step_ms) AS step_ms, any_value(entered_by) AS entered_by
+    FROM (SELECT run_id, job, step, first_ip, sum(ahead_ms) AS ahead_ms, any_value(entered_by) AS entered_by
+          FROM firsts
+          JOIN whole USING (run_id, job, "position")
+          WHERE len(entered_by) = hosts
+          GROUP BY run_id, job, step, first_ip)
+    JOIN lengths USING (run_id, job)
+    CROSS JOIN thresholds
+    GROUP BY run_id, job, first_ip
+    HAVING steps_ahead >= any_value(least_steps) * any_value(steps)
+), rare AS (
+    SELECT *, len(entered_by) * (SELECT sum(exp(lgamma(steps + 1) - lgamma(i + 1) - lgamma(steps - i + 1) - i * ln(len(entered_by))
+                                                + (steps - i) * ln(1 - 1 / len(entered_by))))
+                                 FROM (SELECT unnest(range(steps_ahead, steps + 1)) AS i)) AS p_value
+    FROM ahead
+), behind AS (
+    SELECT a.run_id, a.job, steps_ahead AS steps_late, steps, total_ms / steps AS cost_ms, step_ms,
+           list(h.host_ip ORDER BY h.host_ip) AS members, coalesce(f.label, first_ip) AS first_host,
+           string_agg(coalesce(h.label, h.host_ip), ', ' ORDER BY h.host_ip) AS named
+    FROM rare AS a
+    CROSS JOIN thresholds
+    JOIN hosts AS h ON h.run_id = a.run_id AND list_contains(entered_by, h.host_ip) AND h.host_ip <> first_ip
+    LEFT JOIN hosts AS f ON f.run_id = a.run_id AND f.host_ip = first_ip
+    WHERE p_value <= most_p
+    GROUP BY a.run_id, a.job, steps_ahead, steps, total_ms, step_ms, f.label, first_ip
+), found AS (
+    SELECT run_id, job, members, steps_late, steps, total_ms / steps AS cost_ms, step_ms, named, NULL AS first_host
+    FROM together
+    JOIN costs USING (run_id, job)
+    UNION ALL BY NAME
+    FROM behind
 )
-SELECT run_id, job, array_to_string(members, ',') AS hosts, steps_late, steps, total_ms / steps AS cost_ms, cost_ms / step_ms AS share_of_step,
-       format('{} are late together, in {} of {} steps: {} ms of {} ms a step ({:.0f}%) behind the others; a step gains little without one of them alone',
-              named, steps_late, steps, format(CASE WHEN cost_ms < 100 THEN '{:.3g}' ELSE '{:.0f}' END, cost_ms),
-              format(CASE WHEN step_ms < 1000 THEN '{:.4g}' ELSE '{:.0f}' END, step_ms), 100 * share_of_step) AS sentence
-FROM together
-JOIN costs USING (run_id, job)
+SELECT run_id, job, array_to_string(members, ',') AS hosts, steps_late, steps, cost_ms, cost_ms / step_ms AS share_of_step,
+       format('{} {} in {} of {} steps: {} ms of {} ms a step ({:.0f}%){}',
+              named, CASE WHEN first_host IS NULL THEN 'are late together,' ELSE format('need longer than {}', first_host) END, steps_late, steps,
+              format(CASE WHEN cost_ms < 100 THEN '{:.3g}' ELSE '{:.0f}' END, cost_ms),
+              format(CASE WHEN step_ms < 1000 THEN '{:.4g}' ELSE '{:.0f}' END, step_ms), 100 * share_of_step,
+              CASE WHEN first_host IS NULL THEN ' behind the others; a step gains little without one of them alone'
+                   ELSE format('; either they are late alike, or {} does less: nobody can tell from the traffic', first_host) END) AS sentence
+FROM found
 CROSS JOIN thresholds
 WHERE share_of_step >= least_share
-ORDER BY run_id, job
+ORDER BY run_id, job, first_host

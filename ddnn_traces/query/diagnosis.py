@@ -30,10 +30,7 @@ _ORDER = (
 )
 
 #: Queries with views in common.
-_READ = (
-    *("verdicts", "long_steps", "late_together", "uncollected_bytes", "jobs", "jobs_of_run", "inferred_steps"),
-    "logged_steps",
-)
+_READ = (*("verdicts", "long_steps", "late_together", "uncollected_bytes", "jobs", "jobs_of_run", "inferred_steps"),)
 
 _OF_TWO = (
     "nobody can tell which of the two is slow: no third host shows how long one should need, and the data of one may "
@@ -43,7 +40,7 @@ _OF_SENDS = (
     "collectives are sends between two hosts each, so nobody can tell which host is slow: none enters one with others "
     "(query collectives has when each starts)."
 )
-_NOTHING = "Nothing stands out."
+_NOTHING = "Nothing stands out"
 _ALONE = (
     "one host alone was captured, so no job is seen: what the others send to each other is missing. Its flows, volumes "
     "and steps are there (queries traffic_matrix, inferred_steps); topology, collectives and slow hosts need the "
@@ -67,12 +64,15 @@ _ONE_WAY = (
 
 @dataclass(frozen=True)
 class Remark:
-    """What is said of a job, or of a run (job: None), that is no verdict. sentence: without the run's name."""
+    """What is said of a job, or of a run (job: None), that is no verdict. sentence: without the run's name. Of a job in
+    which nothing stands out, bound: what 5% of its steps is; besides: the rest of the sentence, which may be empty."""
 
     run_id: str
     job: int | None
     kind: str
     sentence: str
+    bound: str = ""
+    besides: str = ""
 
     @property
     def line(self) -> str:
@@ -147,8 +147,9 @@ class Diagnosis:
         if two := self._by_kind["two_hosts"]:
             yield of_two(two)
         if quiet := self._by_kind["nothing"]:
-            yield f"Nothing stands out in {counted(len(quiet), 'job')}."
-            yield from (f"  {one.line.replace(f'{_NOTHING} ', '')}" for one in quiet if one.sentence != _NOTHING)
+            bounds = listed([f"{one.run_id}: {one.bound}" for one in quiet if one.bound], _MOST_RUNS)
+            yield f"{_NOTHING} in {counted(len(quiet), 'job')}{_no_cost(bounds)}"
+            yield from (f"  {one.run_id}, job {one.job}: {one.besides}" for one in quiet if one.besides)
         yield from self._lines_of("sends_alone")
         found = {*self.verdicts.select("run_id", "job").iter_rows()}
         with_findings = {run_id for run_id, _ in found}
@@ -250,7 +251,7 @@ def _of_jobs(dataset: Dataset, verdicts: pl.DataFrame, jobs: pl.DataFrame) -> It
     told = {*verdicts.select("run_id", "job").iter_rows(), *((one.run_id, one.job) for one in beside)}
     quiet = [job for job in stepped.select("run_id", "job").iter_rows() if job not in told]
     yield from _of_quiet_jobs(dataset, quiet, {*doubtful(jobs).select("run_id", "job").iter_rows()})
-    yield from doubts(jobs, set(dataset.query("logged_steps")["run_id"]))
+    yield from doubts(jobs)
     yield from unlike_clocks(dataset, jobs)
 
 
@@ -267,10 +268,23 @@ def _of_quiet_jobs(dataset: Dataset, quiet: list[_Job], in_doubt: set[_Job]) -> 
     of_servers = {*dataset.query("job_servers").select("run_id", "job").iter_rows()}
     sends = sends_alone(dataset.query("job_parallelism")) - of_servers
     beside = [_first_of_job(dataset.query(name)) for name in ("beside_jobs", "links_sent_again")]
+    least = dataset.query("least_delays")
+    bounds = {(run_id, job): bound for run_id, job, bound in least.select("run_id", "job", "bound").iter_rows()}
+    waiting = {job: f"{sentence}." for job, sentence in _first_of_job(least.drop_nulls("sentence")).items()}
     for job in quiet:
-        if job in sends or job not in in_doubt:
-            kind, sentence = ("sends_alone", f"Its {_OF_SENDS}") if job in sends else ("nothing", _NOTHING)
-            yield Remark(*job, kind, " ".join([sentence, *(found[job] for found in beside if job in found)]))
+        besides = [found[job] for found in beside if job in found]
+        if job in sends:
+            yield Remark(*job, "sends_alone", " ".join([f"Its {_OF_SENDS}", *besides]))
+        elif job not in in_doubt:
+            besides = [waiting[job], *besides] if job in waiting else besides
+            bound = bounds.get(job, "")
+            first = f"{_NOTHING}{_no_cost(bound)}"
+            yield Remark(*job, "nothing", " ".join([first, *besides]), bound, " ".join(besides))
+
+
+def _no_cost(bounds: str) -> str:
+    """What "nothing stands out" rests on. bounds: 5% of a step; empty where no host enters a collective twice."""
+    return f": no host and no link alone costs 5% of a step ({bounds})." if bounds else "."
 
 
 def sends_alone(job_parallelism: pl.DataFrame) -> set[_Job]:
@@ -400,15 +414,10 @@ def doubtful(jobs: pl.DataFrame) -> pl.DataFrame:
     return jobs.filter(jobs["agreed_share"] < 1)
 
 
-def doubts(jobs: pl.DataFrame, logged: set[str]) -> Iterator[Remark]:
-    """Of each job of doubtful(jobs). jobs: rows of the query; logged: runs with a log."""
-    rows = doubtful(jobs).select("run_id", "job", "steps", "other_steps")
-    for run_id, job, steps, others in rows.iter_rows():
-        said = (
-            f"Its flows repeat their bytes in {steps} steps, {'the log shows' if run_id in logged else 'pauses show'} "
-            f"{others} (query jobs); so a collective may be of several steps, or a part of one."
-        )
-        yield Remark(run_id, job, "doubtful_steps", said)
+def doubts(jobs: pl.DataFrame) -> Iterator[Remark]:
+    """Of each job of doubtful(jobs). jobs: rows of the query."""
+    for run_id, job, problem in doubtful(jobs).select("run_id", "job", "problem").iter_rows():
+        yield Remark(run_id, job, "doubtful_steps", f"{_large(problem)} (query jobs).")
 
 
 def unlike_clocks(dataset: Dataset, jobs: pl.DataFrame) -> list[Remark]:
