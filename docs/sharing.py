@@ -41,16 +41,18 @@ STATEMENTS = {
     "compute_to_network": "g", "flows_per_s": "g", "measure": "", "stated_pct": "+g", "seeds": "", "change": "",
     "here": "",
 }  # fmt: skip
-#: Columns of the table of the options: a sweep, its axes, and measures.
+#: Columns of the table of the options: a sweep, its axes, and measures, means of its seeds.
 OPTIONS = {
-    "sweep": "", "values": "", "iteration_ms": ",.0f", "small_mean_ms": ".3f", "small_p99_ms": ".2f",
+    "sweep": "", "values": "", "seeds": "", "iteration_ms": ",.0f", "small_mean_ms": ".3f", "small_p99_ms": ".2f",
     "large_mean_ms": ".1f", "other_iteration_ms": ",.0f",
 }  # fmt: skip
 #: Likewise of sweeps with a stream.
 STREAMS = {
-    "sweep": "", "values": "", "stream_delivered_pct": ".2f", "stream_mean_ms": ".3f", "stream_p99_ms": ".3f",
-    "stream_jitter_ms": ".4f",
+    "sweep": "", "values": "", "seeds": "", "stream_delivered_pct": ".2f", "stream_mean_ms": ".3f",
+    "stream_p99_ms": ".3f", "stream_jitter_ms": ".4f",
 }  # fmt: skip
+#: Measures of setting_changes that the page shows, by the names of their columns there.
+CHANGES = {"iteration_ms": "iteration", "small_mean_ms": "small", "large_mean_ms": "large"}
 
 
 def table(frame: pl.DataFrame, columns: dict[str, str]) -> list[str]:
@@ -66,25 +68,33 @@ def _cell(value: object, form: str) -> str:
 
 def with_intervals(frame: pl.DataFrame, *names: str) -> pl.DataFrame:
     """The frame with a column for each name: its change and, where there is one, its 95% interval."""
-
-    def text(row: dict[str, float | None], change: str, ends: str) -> str:
-        low, high = row[f"{ends}_low_pct"], row[f"{ends}_high_pct"]
-        return _cell(row[change], "+.1f") + ("" if low is None else f" [{_cell(low, '+.1f')}, {_cell(high, '+.1f')}]")
-
     columns = {name: f"{name}_change_pct" if name != "change" else "change_pct" for name in names}
     return frame.with_columns(
-        pl.Series(name, [text(row, change, name) for row in frame.iter_rows(named=True)], pl.String)
+        pl.Series(
+            name,
+            [
+                _interval(row[change], row[f"{name}_low_pct"], row[f"{name}_high_pct"])
+                for row in frame.iter_rows(named=True)
+            ],
+            pl.String,
+        )
         for name, change in columns.items()
     )
 
 
+def _interval(change: float | None, low: float | None, high: float | None) -> str:
+    return _cell(change, "+.1f") + ("" if low is None else f" [{_cell(low, '+.1f')}, {_cell(high, '+.1f')}]")
+
+
 def tables(data: Path) -> list[list[str]]:
-    """The tables of the page: the campaign, what the thesis states beside it, the options, and their streams."""
+    """Those of the page: the campaign, what the thesis states beside it, the options, their streams, and changes."""
     boundary = with_intervals(sweep_queries.run(data, "operating_boundary"), "iteration", "small", "large")
     statements = with_intervals(sweep_queries.run(data, "thesis_statements"), "change")
     options = pl.read_parquet(data / "options.parquet")
     streams = options.filter(pl.col("stream_delivered_pct").is_not_null())
-    shown = (boundary, BOUNDARY), (statements, STATEMENTS), (options, OPTIONS), (streams, STREAMS)
+    changes = pl.read_parquet(data / "option_changes.parquet")
+    forms = dict.fromkeys(changes.columns, "")
+    shown = (boundary, BOUNDARY), (statements, STATEMENTS), (options, OPTIONS), (streams, STREAMS), (changes, forms)
     return [table(*each) for each in shown]
 
 
@@ -105,16 +115,17 @@ def keep_campaign(campaign: Path) -> None:
 
 def keep_options(options: Path) -> None:
     """Write what is kept of the options anew, of those that are in the folder."""
-    kept, parts = pl.read_parquet(DATA / "options.parquet"), []
-    for file in sorted(SIMULATIONS.glob("ns3_*.toml")):
-        folder, name = options / file.stem, file.stem.removeprefix("ns3_")
-        if not folder.exists():
-            parts.append(kept.filter(sweep=name))
-            continue
-        gao.write(folder, axes(file))
-        parts.append(_cells(folder, name))
-        shutil.copy(folder / "figures" / "by_axis.svg", FIGURES / f"{file.stem}.svg")
-    pl.concat(parts, how="diagonal").write_parquet(DATA / "options.parquet", compression_level=19)
+    for name, kept in {"options": _means, "option_changes": _changes}.items():
+        path = DATA / f"{name}.parquet"
+        before, parts = pl.read_parquet(path), []
+        for file in sorted(SIMULATIONS.glob("ns3_*.toml")):
+            folder, sweep = options / file.stem, file.stem.removeprefix("ns3_")
+            parts.append(kept(folder, sweep) if folder.exists() else before.filter(sweep=sweep))
+        pl.concat(parts, how="diagonal").write_parquet(path, compression_level=19)
+    for file in SIMULATIONS.glob("ns3_*.toml"):
+        if (options / file.stem).exists():
+            gao.write(options / file.stem, axes(file))
+            shutil.copy(options / file.stem / "figures" / "by_axis.svg", FIGURES / f"{file.stem}.svg")
 
 
 def _keep_tables(campaign: Path) -> None:
@@ -138,17 +149,29 @@ def _rows(campaign: Path, name: str, cells: pl.Series) -> pl.DataFrame:
     return pl.read_parquet(campaign / f"{name}.parquet").filter(pl.col("cell").is_in(cells.implode()))
 
 
-def _cells(folder: Path, name: str) -> pl.DataFrame:
+def _means(folder: Path, sweep: str) -> pl.DataFrame:
+    """A row for each cell but its seed: means over the seeds that have a measure."""
     cells = pl.read_parquet(folder / "cells.parquet")
     facts = cells.columns[1 : cells.columns.index("expected_utilization")]
-    varied = [fact for fact in facts if cells[fact].n_unique() > 1]
+    varied = [fact for fact in facts if fact != "seed" and cells[fact].n_unique() > 1]
     values = pl.concat_str([pl.format(f"{axis} {{}}", pl.col(axis)) for axis in varied], separator=", ")
-    measures = [*list(OPTIONS)[2:], *list(STREAMS)[2:]]
-    return cells.select(
-        values.alias("values"),
-        sweep=pl.lit(name),
-        **{m: pl.col(m).cast(pl.Float64) for m in measures if m in cells.columns},
+    measures = [name for name in [*list(OPTIONS)[3:], *list(STREAMS)[3:]] if name in cells.columns]
+    grouped = cells.group_by(values.alias("values"), maintain_order=True)
+    means = grouped.agg(seeds=pl.len(), **{name: pl.col(name).cast(pl.Float64).mean() for name in measures})
+    return means.with_columns(sweep=pl.lit(sweep))
+
+
+def _changes(folder: Path, sweep: str) -> pl.DataFrame:
+    """A row for each change of a setting, whose columns are texts with intervals."""
+    rows = sweep_queries.run(folder, "setting_changes").filter(pl.col("measure").is_in(list(CHANGES)))
+    texts = [_interval(*each) for each in rows.select("change_pct", "change_low_pct", "change_high_pct").iter_rows()]
+    beside = pl.when(pl.col("others") == "").then(pl.lit("")).otherwise(pl.format(", {}", "others"))
+    change = pl.format("{} {} for {}{}", "setting", "value", "reference", beside)
+    named = rows.select(
+        change.alias("change"), measure=pl.col("measure").replace_strict(CHANGES), text=pl.Series(texts)
     )
+    wide = named.pivot("measure", index="change", values="text", maintain_order=True)
+    return wide.select(pl.lit(sweep).alias("sweep"), "change", *CHANGES.values())
 
 
 if __name__ == "__main__":

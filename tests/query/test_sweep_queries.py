@@ -319,20 +319,22 @@ def test_the_page_shows_what_the_kept_tables_give() -> None:
     root = Path(__file__).parents[2]
     page = script("docs/sharing.py")
     shown = (root / "docs" / "sharing.md").read_text(encoding="utf-8").splitlines()
-    campaign, statements, options, streams = page.tables(page.DATA)
-    assert (len(campaign), len(statements), len(options), len(streams)) == (16, 9, 40, 4)
-    for rows in (campaign, statements, options, streams):
+    tables = page.tables(page.DATA)
+    assert [len(rows) for rows in tables] == [16, 9, 40, 4, 14]
+    for rows in tables:
         first = shown.index(rows[0])
         assert shown[first : first + len(rows)] == rows
 
 
 def test_sweeps_of_options_that_are_not_there_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = script("docs/sharing.py")
-    kept = (page.DATA / "options.parquet").read_bytes()
-    (tmp_path / "options.parquet").write_bytes(kept)
+    kept = {name: (page.DATA / name).read_bytes() for name in ("options.parquet", "option_changes.parquet")}
+    for name, data in kept.items():
+        (tmp_path / name).write_bytes(data)
     monkeypatch.setattr(page, "DATA", tmp_path)
     page.keep_options(tmp_path / "none")
-    assert pl.read_parquet(tmp_path / "options.parquet").equals(pl.read_parquet(kept))
+    for name, data in kept.items():
+        assert pl.read_parquet(tmp_path / name).equals(pl.read_parquet(data))
 
 
 def test_what_the_page_states_beside_the_thesis_in_other_units() -> None:
