@@ -30,7 +30,7 @@ _ORDER = (
 )
 
 #: Queries with views in common.
-_READ = (*("verdicts", "long_steps", "late_together", "uncollected_bytes", "jobs", "jobs_of_run", "inferred_steps"),)
+_READ = ("verdicts", "long_steps", "late_together", "uncollected_bytes", "jobs", "jobs_of_run", "inferred_steps")
 
 _OF_TWO = (
     "nobody can tell which of the two is slow: no third host shows how long one should need, and the data of one may "

@@ -144,7 +144,7 @@ class StoredDataset:
 
     def create(self, name: str) -> None:
         """Make an empty table, unless another writer does."""
-        from deltalake import DeltaTable
+        from deltalake import CommitProperties, DeltaTable
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         try:
@@ -156,6 +156,8 @@ class StoredDataset:
                     partition_by="run_id",
                     configuration={"delta.enableExpiredLogCleanup": "false"},  # the versions that runs names stay
                     storage_options=self._options,
+                    # else one that another writer has made is made again, as its next version
+                    commit_properties=CommitProperties(max_commit_retries=0),
                 ),
                 self.retries,
             )
