@@ -211,17 +211,17 @@ def _diagnosed(dataset: Dataset) -> Diagnosis:
     remarks = [*_of_jobs(dataset, verdicts, jobs), *interrupted(stops), *_of_several_jobs(dataset, stops)]
     seen, cut = set(jobs["run_id"]), _cut_headers(dataset)
     remarks += [Remark(run, None, "cut_headers", _large(f"{cut[run]}.")) for run in cut if run in seen]
-    unseen = _of_unseen(dataset, jobs)
+    unseen = _of_unseen(dataset, jobs, cut)
     return Diagnosis(verdicts, jobs, (*remarks, *unseen.remarks), unseen.uncaptured, unseen.pauses)
 
 
 def why_no_job(dataset: Dataset, jobs: pl.DataFrame) -> list[str]:
     """Why runs show no job, a line for all with the same reason. jobs: rows of the query."""
-    return list(_of_unseen(dataset, jobs)._of_no_job())
+    return list(_of_unseen(dataset, jobs, _cut_headers(dataset))._of_no_job())
 
 
-def _of_unseen(dataset: Dataset, jobs: pl.DataFrame) -> Diagnosis:
-    """What is said of the runs without a job."""
+def _of_unseen(dataset: Dataset, jobs: pl.DataFrame, cut: dict[str, str]) -> Diagnosis:
+    """What is said of the runs without a job. cut: of _cut_headers()."""
     seen = set(jobs["run_id"])
     unseen = [run for run in dataset.run_ids if run not in seen]
     if not unseen:
@@ -229,7 +229,7 @@ def _of_unseen(dataset: Dataset, jobs: pl.DataFrame) -> Diagnosis:
     hosts = dataset.query("uncaptured_hosts")
     uncaptured = Counter(hosts["run_id"])
     pauses = _pauses(dataset) if any(not uncaptured[run] for run in unseen) else {}
-    remarks = _of_no_job(dataset, unseen, of_one_host(hosts, jobs), uncaptured, pauses)
+    remarks = _of_no_job(dataset, unseen, of_one_host(hosts, jobs), uncaptured, pauses, cut)
     return Diagnosis(pl.DataFrame(), jobs, (*remarks,), uncaptured, pauses)
 
 
@@ -332,12 +332,13 @@ def _of_several_jobs(dataset: Dataset, interruptions: pl.DataFrame) -> Iterator[
 
 
 def _of_no_job(
-    dataset: Dataset, unseen: list[str], alone: list[Remark], uncaptured: Counter[str], pauses: dict[str, str]
-) -> Iterator[Remark]:
-    """Why no job is seen in these runs. alone: of those of which one host alone was captured. pauses: as Diagnosis."""
+    dataset: Dataset, unseen: list[str], alone: list[Remark], uncaptured: Counter[str], pauses: dict[str, str],
+    cut: dict[str, str],
+) -> Iterator[Remark]:  # fmt: skip
+    """Why no job is seen in these runs. alone: of those of which one host alone was captured. pauses: as Diagnosis.
+    cut: of _cut_headers()."""
     one_host = {one.run_id: one for one in alone}
     unknown = dict(dataset.query("unknown_payload").select("run_id", "problem").iter_rows())
-    cut = _cut_headers(dataset)
     coverage = dataset.query("capture_coverage").filter(pl.col("one_way_hosts") > 0) if pauses else pl.DataFrame()
     one_way = {row["run_id"]: row["one_way_hosts"] for row in coverage.iter_rows(named=True) if row["run_id"] in pauses}
     for run in unseen:
