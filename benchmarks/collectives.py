@@ -33,6 +33,7 @@ KINDS = {
     "alltoall": "all_to_all", "send": "send",
 }  # fmt: skip
 SURE = 0.8
+STARTS = {"messages": "first_ns", "flow_windows": "window_start_ns"}  # tables of a run with times
 Key = tuple[str, frozenset[str]]
 Step = dict[Key, tuple[int, float]]
 Frames = dict[str, pl.DataFrame]
@@ -119,7 +120,8 @@ def together(one: Frames, other: Frames, apart_ms: int) -> Frames:
     shift, first = middle[0] - middle[1] + apart_ms * 1_000_000, int(one["flows"]["flow_id"].max() or 0) + 1
     moved = {
         "flows": other["flows"].with_columns(pl.col("flow_id", "reverse_flow_id") + first),
-        "messages": other["messages"].with_columns(pl.col("first_ns") + shift, pl.col("flow_id") + first),
+    } | {
+        name: other[name].with_columns(pl.col(time) + shift, pl.col("flow_id") + first) for name, time in STARTS.items()
     }
     return one | {name: pl.concat([one[name], rows]) for name, rows in moved.items()}
 
@@ -151,7 +153,8 @@ def cut(frames: Frames, dice: random.Random) -> Frames:
     least, most = int(times.min() or 0), int(times.max() or 0)
     length = int((most - least) * dice.uniform(0.4, 0.8))
     begin = dice.randrange(least, most - length)
-    return frames | {"messages": frames["messages"].filter(pl.col("first_ns").is_between(begin, begin + length))}
+    kept = {name: frames[name].filter(pl.col(time).is_between(begin, begin + length)) for name, time in STARTS.items()}
+    return frames | kept
 
 
 def losing(share: float) -> Callable[[Frames, random.Random], Frames]:
@@ -168,13 +171,12 @@ def clocks(frames: Frames, dice: random.Random) -> Frames:
     """Clocks of the senders that are off by up to 5 ms, in all that their captures have."""
     off = {host: dice.randrange(-5_000_000, 5_000_000) for host in sorted(set(frames["flows"]["src_ip"]))}
     senders = frames["flows"].select("flow_id", off=pl.col("src_ip").replace_strict(off))
-    times = {"messages": "first_ns", "flow_windows": "window_start_ns"}
     return frames | {
         name: frames[name]
         .join(senders, on="flow_id", maintain_order="left")
         .with_columns(pl.col(time) + pl.col("off"))
         .drop("off")
-        for name, time in times.items()
+        for name, time in STARTS.items()
     }
 
 
@@ -244,8 +246,8 @@ def merge(
 
 def damage(runs: dict[str, Path], frames: dict[str, Frames], count: int, folder: Path) -> None:
     dice = random.Random(2)
-    print(f"damaged: runs; collectives: printed, wrong, wrong with a confidence above {SURE}")
-    totals: dict[str, Counter[str]] = defaultdict(Counter)
+    print(f"damaged: runs; collectives: printed, wrong, wrong with a confidence above {SURE}, mean confidence")
+    totals: dict[str, Any] = defaultdict(Counter)
     judged: dict[str, list[tuple[float, bool]]] = {"fitted": [], "held out": []}
     for number in range(count):
         name = list(DAMAGES)[number % len(DAMAGES)]
@@ -258,10 +260,16 @@ def damage(runs: dict[str, Path], frames: dict[str, Frames], count: int, folder:
         judged["held out" if number % 2 or "nccl" in run else "fitted"] += [
             (row["confidence"], row not in wrong) for row in rows if row["confidence"] is not None
         ]
-        totals[name] += Counter(runs=1, printed=len(rows), wrong=len(wrong), sure=sure, sure_runs=sure > 0)
+        confidence = sum(row["confidence"] or 0 for row in rows)
+        totals[name] += Counter(
+            runs=1, printed=len(rows), wrong=len(wrong), sure=sure, sure_runs=sure > 0, confidence=confidence
+        )
     totals["all"] = sum(totals.values(), Counter())
     for name, one in totals.items():
-        print(f"  {name}: {one['runs']}; {one['printed']}, {one['wrong']}, {one['sure']} (in {one['sure_runs']} runs)")
+        print(
+            f"  {name}: {one['runs']}; {one['printed']}, {one['wrong']}, {one['sure']} (in {one['sure_runs']} runs),"
+            f" {one['confidence'] / max(1, one['printed']):.2f}"
+        )
     for name, cases in judged.items():
         print(f"expected calibration error, {name}: {calibration_error(cases):.3f} of {len(cases)} collectives")
 

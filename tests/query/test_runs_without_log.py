@@ -166,7 +166,7 @@ def test_simulate_like_replays_inferred_steps(command: RunCommand, without_logs:
     like = ("simulate", "--like", RING, "--dataset", without_logs, "--bandwidth-mbit", "200", "--format", "csv")
     refused = command(*like)
     assert refused.returncode != 0 and b"or give --infer-steps" in refused.stderr
-    done = command(*like, "--link-mbit", "1000", "--infer-steps")
+    done = command(*like, "--infer-steps")
     assert done.returncode == 0
     assert b"steps are inferred from the traffic" in done.stderr
 

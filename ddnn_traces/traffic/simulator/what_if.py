@@ -7,7 +7,8 @@ T = rounds x delay + (B^p + W^p)^(1/p). A ring is pipelined, a host passes on th
 the last: there all latency may overlap, T = (B^p + L^p)^(1/p). O is what the run's events show to be hidden behind
 computation, a share of the bytes; most programs hide nothing.
 
-So no step is shorter than floor_ms. B and the number of rounds are those of the collective's law. Two constants belong
+So no step is shorter than floor_ms: of pair averaging, which has no barrier, the longer of computation and exchange, as
+hosts send while others compute. B and the number of rounds are those of the collective's law. Two constants belong
 to a program (framework, backend, topology): `rounds`, the delays that a round costs, at least 1, and `window_bytes`; C
 belongs to a job. what_if_score.py has the choice of p, and how far predictions are from runs that no fit saw.
 """
@@ -36,8 +37,9 @@ _NO_RATE = "the rate of its links is not declared: give --link-mbit, or bandwidt
 _START = (0.5, 4e6)  # delays of a round beyond the first, and window_bytes: to begin with, and where nothing is known
 _WEIGHT = 0.02  # of these, against a run's error
 
-#: p, as chosen by leaving out one job of data/dataset and data/sample at a time (docs/what_if_score.md).
-EXPONENT = 8.0
+#: p with the least mean error on data/dataset with data/sample, each job left out (docs/what_if_score.md).
+EXPONENT = 3.0
+_LEAST_OF_FLOOR = 0.98  # what a measured step may be of its floor: rounding of logs and rates
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,8 @@ class Facts:
         """Least time of a step: its logged computation, its bytes at the links' rate, the delay of each round."""
         delays = self.rounds * self.delay_ms
         exchange = max(self.transmission_ms, delays) if self.is_pipelined else self.transmission_ms + delays
+        if self.topology == "pair_averaging":
+            return max(self.compute_ms or 0.0, exchange)
         return (self.compute_ms or 0.0) + exchange - self.hidden_ms(exchange)
 
 
@@ -170,9 +174,15 @@ def read(dataset: Dataset, link_mbit: float | None = None) -> tuple[list[Facts],
     """The runs that can be replayed, and the others with the reasons.
 
     link_mbit: rate of the links of runs that declare none; without it they cannot be replayed. What a run sent is no
-    rate: a link that is not full has a higher one.
+    rate: a link that is not full has a higher one. Raises UsageError where all runs declare theirs, but link_mbit is
+    given.
     """
-    rows = dataset.query("replay_facts").with_columns(pl.coalesce("bandwidth_mbit", pl.lit(link_mbit, pl.Float64)))
+    rows = dataset.query("replay_facts")
+    if link_mbit is not None and len(rows) and not rows["bandwidth_mbit"].null_count():
+        raise UsageError(
+            f"link_mbit = {link_mbit:g}: all runs declare the rate of their links; bandwidth_mbit asks for another"
+        )
+    rows = rows.with_columns(pl.coalesce("bandwidth_mbit", pl.lit(link_mbit, pl.Float64)))
     rows = rows.join(dataset.sql("SELECT run_id, model FROM runs"), on="run_id", maintain_order="left")
     rows = rows.with_columns(_overlap(dataset, rows))
     several = dict(dataset.sql("SELECT run_id, problem FROM jobs_of_run WHERE problem IS NOT NULL").iter_rows())
@@ -370,9 +380,9 @@ def like(facts: Sequence[Facts], run_id: str, change: Change) -> pl.DataFrame:
     what; bandwidth_mbit, delay_ms, workers, topology; step_ms; error (of the replay, share of the measured time); what
     the time is made of: computation_ms (logged, or of the change), software_ms, exchange_ms (T), of which
     transmission_ms (B), latency_ms (L, or the delays and W) and hidden_ms (O); floor_ms, the least that it can be. The
-    replay takes software from other runs
-    of the job, and without such runs none. The change is the measured time and the difference of two predictions, with
-    the measured software, in proportion to the model's bytes. Raises UsageError for an unknown run, or one with loss.
+    replay takes software from other runs of the job, and without such runs none. The change is the measured time and the
+    difference of two predictions, with the measured software, in proportion to the model's bytes. Raises UsageError for an unknown run, one with loss, or one
+    whose step is shorter than its floor by more than 2%.
     """
     known = {f.run_id: f for f in facts}
     if run_id not in known:
@@ -380,6 +390,11 @@ def like(facts: Sequence[Facts], run_id: str, change: Change) -> pl.DataFrame:
     run = known[run_id]
     if run.loss_pct > 0:
         raise UsageError(f"{run_id}: loss_pct = {run.loss_pct:g}: what TCP sends again is not in the law; take another")
+    if run.step_ms < _LEAST_OF_FLOOR * run.floor_ms:
+        raise UsageError(
+            f"{run_id}: its step of {run.step_ms:.4g} ms is shorter than the {run.floor_ms:.4g} ms that it takes at least "
+            f"with links of {run.bandwidth_mbit:g} Mbit/s; correct bandwidth_mbit in its run.toml or runs.csv, or --link-mbit"
+        )
     others = [f for f in facts if f.run_id != run_id and f.loss_pct == 0]
     calibration = calibrate(others) if others else Calibration({}, {})
     computed = run.compute_ms or 0.0
@@ -395,12 +410,12 @@ def like(facts: Sequence[Facts], run_id: str, change: Change) -> pl.DataFrame:
 
 
 def _changed_ms(calibration: Calibration, run: Facts, changed: Facts) -> tuple[float, float]:
-    """C and the time of a step of a changed run. A run that was measured above its floor is not changed to below it."""
+    """C and the time of a step of a changed run, not below its floor."""
     computed = run.compute_ms or 0.0
     work = max(run.step_ms - calibration.step_ms(run, 0.0), computed)
     own = (changed.compute_ms or 0.0) + (work - computed) * changed.model_bytes / run.model_bytes
     later = run.step_ms + calibration.step_ms(changed, own) - calibration.step_ms(run, work)
-    return own, max(later, changed.floor_ms) if run.step_ms >= run.floor_ms else max(later, own)
+    return own, max(later, changed.floor_ms)
 
 
 def _row(
