@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 
 
 def load(dataset: Dataset, options: ReplayOptions) -> JobReplay:
-    """The collectives of a job, by its traffic or by a profiler."""
-    return recorded.load(dataset, options) if options.profiler else collectives.load(dataset, options)
+    """The collectives of a job: by a profiler, as simulated, or by its traffic."""
+    if options.profiler:
+        return recorded.load(dataset, options)
+    return recorded.load_buffers(dataset, options) or collectives.load(dataset, options)
 
 
 def files(replay: Replay | JobReplay) -> list[str]:

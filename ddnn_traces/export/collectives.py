@@ -1,5 +1,5 @@
 """The collectives of a job of a run, as its traffic shows them, for simulators that have collectives of their own.
-Those that a profiler recorded: recorded.py.
+Those that a profiler or a simulation recorded: recorded.py.
 
 Nodes are the hosts of the job, numbered from 0 in the order of query host_names. A call is a collective of one step at
 one node. Query collectives has their kinds and sizes, collective_dependencies what each waits for.
@@ -95,11 +95,16 @@ def load_messages(dataset: Dataset, options: ReplayOptions) -> Replay:
     return Replay(run, options, nodes, transfers, link_mbit, delay_ms, left_out)
 
 
-def _chosen(dataset: Dataset, options: ReplayOptions) -> tuple[str, int, pl.DataFrame]:
-    """Run, job and the job's nodes."""
+def check_options(options: ReplayOptions) -> None:
+    """Raises UsageError for options that are not of collectives."""
     taken = ReplayOptions(collectives=True, job=options.job, from_step=options.from_step, steps=options.steps)
     if options != taken:
         raise UsageError("--collectives takes --job, --from-step and --steps; the other options are of transfers")
+
+
+def _chosen(dataset: Dataset, options: ReplayOptions) -> tuple[str, int, pl.DataFrame]:
+    """Run, job and the job's nodes."""
+    check_options(options)
     run = dataset.only_run
     job, addresses = _job(run, dataset.query("jobs"), options.job)
     nodes = nodes_of(dataset, pl.Series(addresses)).filter(pl.col("host_ip").is_in(addresses))

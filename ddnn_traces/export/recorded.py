@@ -1,4 +1,5 @@
-"""The collectives that a profiler recorded, as those of a job's traffic (collectives.py): for simulators.
+"""The collectives that a profiler recorded, or that were simulated, as those of a job's traffic (collectives.py): for
+simulators.
 
 Nodes are the profiler's workers in their order. The calls of a group are put together by the numbers that the profiler
 gives them, or else by their order at each worker, which is the same at all of them in MPI, NCCL and gloo.
@@ -13,7 +14,7 @@ import polars as pl
 
 from ddnn_traces.chakra_format import COMM_TYPES
 from ddnn_traces.errors import UsageError
-from ddnn_traces.export.collectives import JobReplay, what_a_node_gives
+from ddnn_traces.export.collectives import JobReplay, check_options, what_a_node_gives
 from ddnn_traces.export.simulators import NODE_COLUMNS, ReplayOptions
 from ddnn_traces.text import counted, natural_order
 
@@ -21,6 +22,28 @@ if TYPE_CHECKING:
     from ddnn_traces.query.dataset import Dataset
 
 _GROUP = "process_group"
+# what the workers of a simulated job say of the exchange of each buffer: the simulator names it so
+_BUFFERS = """
+    SELECT worker, host_ip, replace(kind, 'allreduce', 'all_reduce') AS kind, start_ns, end_ns, bytes,
+           'all workers' AS process_group, dense_rank() OVER (ORDER BY step, name, kind) - 1 AS sequence
+    FROM events
+    JOIN runs USING (run_id)
+    JOIN worker_hosts USING (run_id, worker)
+    WHERE source = 'simulation' AND profiler IS NULL AND name LIKE 'buffer-%'
+      AND step BETWEEN coalesce($first_step, step) AND coalesce($last_step, step)
+    ORDER BY worker, start_ns, sequence
+"""
+
+
+def load_buffers(dataset: Dataset, options: ReplayOptions) -> JobReplay | None:
+    """The exchanges of the buffers of a simulated job; None where the run is no such. Raises UsageError."""
+    every = dataset.sql(_BUFFERS, options.step_range())
+    if every.is_empty():
+        return None
+    check_options(options)
+    if options.job:
+        raise UsageError(f"--job {options.job}: the simulated run {dataset.only_run} has job 0")
+    return _replay(dataset, every, "simulated")
 
 
 def load(dataset: Dataset, options: ReplayOptions) -> JobReplay:
@@ -30,27 +53,32 @@ def load(dataset: Dataset, options: ReplayOptions) -> JobReplay:
     """
     if options != ReplayOptions(profiler=options.profiler):
         raise UsageError("--profiler: takes no option but --run; a profiler's calls are exported as a whole")
-    run, profiler = dataset.only_run, str(options.profiler)
-    every = _recorded(dataset, run, profiler)
+    profiler = str(options.profiler)
+    return _replay(dataset, _recorded(dataset, dataset.only_run, profiler), f"{profiler} recorded them")
+
+
+def _replay(dataset: Dataset, every: pl.DataFrame, how: str) -> JobReplay:
+    """The calls of all workers, of which `how` says by whom they are known. Raises UsageError where none is whole."""
+    run = dataset.only_run
     nodes = _nodes(dataset, every)
     groups = {name: number for number, name in enumerate(every[_GROUP].unique(maintain_order=True))}
     known = every.filter(
         pl.col("kind").is_in(COMM_TYPES) & (pl.col("bytes").is_not_null() | (pl.col("kind") == "barrier"))
     )
-    numbered = _numbered(known, run, profiler).with_columns(
+    numbered = _numbered(known, run).with_columns(
         node=pl.col("worker").replace_strict(dict(nodes.select("label", "node").iter_rows()), return_dtype=pl.Int64),
         communicator=pl.col(_GROUP).replace_strict(groups, return_dtype=pl.Int64),
     )
     calls = _whole(numbered)
     if calls.is_empty():
-        raise UsageError(f"run {run}: no collective of {profiler} has its kind, its bytes and all its workers")
+        raise UsageError(f"run {run}: no collective, as {how}, has its kind, its bytes and all its workers")
     timed = _timed(calls)
     return JobReplay(
         run, nodes,
         groups=dict(calls.group_by("communicator", maintain_order=True).agg(pl.col("members").first()).iter_rows()),
         calls=timed,
         left_out=_left_out(every, numbered, calls),
-        notes=[f"{counted(timed['call'].n_unique(), 'collective')}, as {profiler} recorded them"],
+        notes=[f"{counted(timed['call'].n_unique(), 'collective')}, as {how}"],
     )  # fmt: skip
 
 
@@ -83,7 +111,7 @@ def _nodes(dataset: Dataset, calls: pl.DataFrame) -> pl.DataFrame:
     return told.sort(pl.col("label").cast(order)).select(pl.int_range(pl.len()).alias("node"), *NODE_COLUMNS[1:])
 
 
-def _numbered(calls: pl.DataFrame, run: str, profiler: str) -> pl.DataFrame:
+def _numbered(calls: pl.DataFrame, run: str) -> pl.DataFrame:
     """The calls with their number in their group, the same at all its workers."""
     order = pl.int_range(pl.len()).over("worker", _GROUP)
     has_all = pl.col("sequence").is_not_null().all().over(_GROUP)
@@ -92,7 +120,7 @@ def _numbered(calls: pl.DataFrame, run: str, profiler: str) -> pl.DataFrame:
     for name, _ in counts.filter(pl.col("len") > 1).iter_rows():
         group = f"group {name}" if name else "a group without a name"
         raise UsageError(
-            f"--profiler {profiler}: run {run} has workers with fewer calls than others in {group}, and calls without "
+            f"run {run} has workers with fewer calls than others in {group}, and calls without "
             "numbers, so it is not known which belong together"
         )
     return numbered

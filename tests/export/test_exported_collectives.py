@@ -42,7 +42,7 @@ JOBS = [
 ]
 STEPS = 10
 #: CollectiveCommType of et_def.proto.
-TYPES = {"allreduce": 0, "allgather": 2, "alltoall": 6, "reduce_scatter": 7}
+TYPES = {"allreduce": 0, "reduce": 1, "allgather": 2, "broadcast": 5, "alltoall": 6, "reduce_scatter": 7}
 #: Type of a collective (-1: sends, in both directions) and its ranks.
 Key = tuple[int, tuple[int, ...]]
 Ranks = list[dict[int, Node]]
@@ -235,22 +235,41 @@ def test_goal_has_the_messages_of_the_collectives(run: str, job: int, program: s
         assert {f"of step {step}," in rank for step in range(STEPS)} == {True}
 
 
-def test_a_simulated_ring_has_a_collective_for_each_buffer(tmp_path: Path) -> None:
-    """With the buffer's bytes, at each rank and in each step: the messages of a simulated run are its transfers."""
+@pytest.mark.parametrize(
+    ("topology", "mbit", "steps", "kinds"),
+    [
+        ("ring", 1000, 6, ["allreduce"]), ("ring", 100, 2, ["allreduce"]), ("tree", 100, 2, ["allreduce"]),
+        ("star", 100, 2, ["broadcast", "reduce"]),
+    ],
+)  # fmt: skip
+def test_a_simulated_job_has_the_collectives_of_each_buffer(
+    topology: str, mbit: int, steps: int, kinds: list[str], tmp_path: Path
+) -> None:
+    """With the buffer's bytes, at each rank and in each step, also where no pause tells them apart."""
     run = SimulatedRun(
-        workers=4, bandwidth_mbit=1000, delay_ms=1, steps=6, profile=thesis(20, 20_000_000, 300), fusion_bytes=6_000_000
-    )
+        workers=4, bandwidth_mbit=mbit, delay_ms=1, steps=steps, profile=thesis(20, 20_000_000, 300),
+        fusion_bytes=6_000_000, topology=topology,
+    )  # fmt: skip
     write_traffic(tmp_path / "dataset", [simulator.traffic(simulator.simulate(run))])
     with ddnn_traces.open(tmp_path / "dataset") as dataset:
-        ranks, groups, _ = written(dataset, tmp_path / "out")
-    assert groups == {"1": [0, 1, 2, 3]} and len(run.buffers) > 2 and len(ranks) == 4
-    for nodes in ranks:
+        ranks, groups, lines = written(dataset, tmp_path / "out")
+        second, *_ = written(dataset, tmp_path / "second", from_step=1)
+        took = dataset.sql(
+            "SELECT (max(end_ns) - min(start_ns)) / 1e3 FROM events WHERE kind IN ('allreduce', 'reduce', 'broadcast') "
+            "GROUP BY worker ORDER BY worker"
+        )
+        with pytest.raises(UsageError, match="--job 1: the simulated run simulation has job 0"):
+            written(dataset, tmp_path / "out", job=1)
+    each = len(run.buffers) * len(kinds)
+    assert len(run.buffers) > 2 and lines == [f"note: {steps * each} collectives, as simulated"]
+    assert groups == {"1": [0, 1, 2, 3]} and len(ranks) == 4
+    for nodes, of_second, (of_all,) in zip(ranks, second, took.iter_rows(), strict=True):
         calls = [node for node in nodes.values() if node.kind == "coll"]
-        assert len(calls) == len(nodes) / 2 == run.steps * len(run.buffers)
-        assert {node.comm_type for node in calls} == {TYPES["allreduce"]}
-        sizes = sorted(node.comm_size for node in calls)
-        assert sizes == pytest.approx(sorted(b.bytes for b in run.buffers for _ in range(run.steps)), rel=0.001)
+        assert len(calls) == len(nodes) / 2 == steps * each and len(of_second) == len(nodes) * (steps - 1) / steps
+        sizes = [(TYPES[kind], b.bytes) for kind in kinds for b in run.buffers for _ in range(steps)]
+        assert sorted((node.comm_type, node.comm_size) for node in calls) == sorted(sizes)
+        last = max(node.start_us + node.duration_us for node in calls)
+        assert last - min(node.start_us for node in calls) == pytest.approx(of_all, abs=2)
         computed = sum(node.duration_us for node in nodes.values() if node.kind == "calc") / 1e3
-        assert (
-            (run.steps - 1) * 100 < computed < run.steps * 300
-        )  # forward passes, and what is computed while none runs
+        # forward passes, and what is computed while none runs
+        assert (steps - 1) * 100 < computed < steps * 300

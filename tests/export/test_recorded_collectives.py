@@ -119,7 +119,11 @@ def test_calls_without_numbers_are_put_together_by_their_order(tmp_path: Path) -
         (unnumbered(4), "kineto", "fewer calls than others in a group without a name, and calls without numbers"),
         ([(*OVERLAPPING[0][:3], None, *OVERLAPPING[0][4:]), *OVERLAPPING[1:]], "kineto", "9 calls, 1 without an end"),
         (OVERLAPPING, "nsys", "--profiler nsys: run r has collectives of kineto"),
-        (OVERLAPPING[:3], "kineto", "no collective of kineto has its kind, its bytes and all its workers"),
+        (
+            OVERLAPPING[:3],
+            "kineto",
+            "no collective, as kineto recorded them, has its kind, its bytes and all its workers",
+        ),
     ],
 )
 def test_what_cannot_be_exported_is_one_line(

@@ -317,7 +317,8 @@ class Change:
         rate = self.bandwidth_mbit or run.bandwidth_mbit * (self.bandwidth_factor or 1)
         delay = (run.delay_ms if self.delay_ms is None else self.delay_ms) + (self.more_delay_ms or 0)
         if not 0 <= delay < 1e6:
-            raise UsageError(f"delay_ms = {delay!r}; it must be 0 or more")
+            more = "" if self.more_delay_ms is None else f" with more_delay_ms = {self.more_delay_ms!r}"
+            raise UsageError(f"delay_ms = {delay!r}{more}; it must be 0 or more")
         workers = run.workers if self.workers is None else self.workers
         if not 1 <= workers <= MOST_WORKERS:
             raise UsageError(f"workers = {workers}; it must be 1 to {MOST_WORKERS:,}")
@@ -380,9 +381,9 @@ def like(facts: Sequence[Facts], run_id: str, change: Change) -> pl.DataFrame:
     what; bandwidth_mbit, delay_ms, workers, topology; step_ms; error (of the replay, share of the measured time); what
     the time is made of: computation_ms (logged, or of the change), software_ms, exchange_ms (T), of which
     transmission_ms (B), latency_ms (L, or the delays and W) and hidden_ms (O); floor_ms, the least that it can be. The
-    replay takes software from other runs of the job, and without such runs none. The change is the measured time and the
-    difference of two predictions, with the measured software, in proportion to the model's bytes. Raises UsageError for an unknown run, one with loss, or one
-    whose step is shorter than its floor by more than 2%.
+    replay takes software from other runs of the job, and without such runs none. The change is the measured time and
+    the difference of two predictions, with the measured software, in proportion to the model's bytes. Raises UsageError
+    for an unknown run, one with loss, or one whose step is shorter than its floor by more than 2%.
     """
     known = {f.run_id: f for f in facts}
     if run_id not in known:
@@ -392,8 +393,9 @@ def like(facts: Sequence[Facts], run_id: str, change: Change) -> pl.DataFrame:
         raise UsageError(f"{run_id}: loss_pct = {run.loss_pct:g}: what TCP sends again is not in the law; take another")
     if run.step_ms < _LEAST_OF_FLOOR * run.floor_ms:
         raise UsageError(
-            f"{run_id}: its step of {run.step_ms:.4g} ms is shorter than the {run.floor_ms:.4g} ms that it takes at least "
-            f"with links of {run.bandwidth_mbit:g} Mbit/s; correct bandwidth_mbit in its run.toml or runs.csv, or --link-mbit"
+            f"{run_id}: its step of {run.step_ms:.4g} ms is shorter than the {run.floor_ms:.4g} ms that it takes at "
+            f"least with links of {run.bandwidth_mbit:g} Mbit/s; correct bandwidth_mbit in its run.toml or runs.csv, "
+            "or --link-mbit"
         )
     others = [f for f in facts if f.run_id != run_id and f.loss_pct == 0]
     calibration = calibrate(others) if others else Calibration({}, {})
