@@ -1,16 +1,21 @@
-"""Make the pictures of README.md, docs/tutorial.md and docs/cookbook.md: the report in Chromium, and charts of runs.
+"""Make the pictures of README.md, docs/tutorial.md, docs/cookbook.md and docs/simulator.md: the report in Chromium, and
+charts of runs, sweeps and profiles.
 
 python docs/pictures.py    # make docs-pictures
 """
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
 import ddnn_traces
+from ddnn_traces.messages import Messages
 from ddnn_traces.report import plot
+from ddnn_traces.report.charts import gao
+from ddnn_traces.traffic.simulator import sweep
 
 HERE = Path(__file__).resolve().parent
 SAMPLE = HERE.parent / "data" / "sample"
@@ -23,6 +28,8 @@ COOKBOOK = {
     "flow_counts": _RING, "iteration_duration_cdf": "mpi-mlp12-sgd-32-openmpi-0ms-ring-tso",
     "position_volume": "torchp2p*", "accuracy_volume": "tf-mlp1-sgd-32-grpc-0ms-ring", "straggler_summary": _RING,
 }  # fmt: skip
+#: Charts of docs/simulator.md, each of the sweep of docs/simulations/ that it is named after.
+SWEEPS = {"chang_1": "iteration_time", "chang_2": "remaining_time"}
 #: Of a browser that asks no server for anything.
 QUIET = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -40,10 +47,19 @@ def photograph(page: Path, out: Path, folder: Path, width: int = 1400, height: i
     )  # fmt: skip
 
 
+def simulated(folder: Path) -> None:
+    """Write the charts of docs/simulator.md. folder: for what the sweeps write."""
+    for name, chart in SWEEPS.items():
+        sweep.run(HERE / "simulations" / f"{name}.toml", folder / name, None, dataset=False, messages=Messages())
+        gao.write_sweep(folder / name)
+        shutil.copyfile(folder / name / f"{chart}.svg", HERE / "simulator" / f"{name}.svg")
+
+
 def main() -> None:
     """Ingest the sample and the tests' traces, and write all pictures."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
+        simulated(folder)
         with ddnn_traces.ingest(SAMPLE, folder / "dataset") as dataset:
             report = ddnn_traces.write_report(dataset, folder / "report.html")
         photograph(report, HERE / "report.png", folder)

@@ -263,15 +263,17 @@ def throughput(specification: Path, dataset: str | Path | None, output: RowsOutp
 @sweep_options
 @prints_rows(out=False)
 def sweep(specification: Path, out: Path, jobs: int | None, dataset: bool, output: RowsOutput) -> None:
-    """Simulate every combination of the values that a TOML file has lists of: OUT/cells.parquet and a chart.
+    """Simulate every combination of the values that a TOML file has lists of: OUT/cells.parquet and charts.
 
-    An interrupted sweep goes on with the same command. The keys are those of `simulate run`.
+    Charts have the axis of numbers with most values as x: iteration_time.svg, and of a parameter server what is left to
+    send in each phase, remaining_time.svg. An interrupted sweep goes on with the same command. The keys are those of
+    `simulate run`.
     """
     from ddnn_traces.report.charts import gao
     from ddnn_traces.traffic.simulator import sweep as sweeps
 
     cells = sweeps.run(specification, out, jobs, dataset, lines.messages("cells"))
-    if chart := gao.write_sweep(cells, out):
+    for chart in gao.write_sweep(out):
         say(f"wrote {chart}")
     output.emit(cells.to_arrow())
 

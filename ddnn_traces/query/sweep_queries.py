@@ -1,4 +1,4 @@
-"""Queries of a sweep on ns-3: SQL in queries/sweep/ over the Parquet files of its folder."""
+"""Queries of a sweep, mostly of one on ns-3: SQL in queries/sweep/ over the Parquet files of its folder."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ THESIS = "thesis"
 STUDENT_T = "student_t"
 #: A row a cell and key that it was made by: cell, setting, value, position of the key. Of the columns of cells.
 SETTINGS = "cell_settings"
-#: The first of the columns of cells that follow the keys.
-_BEHIND_KEYS = "expected_utilization"
+#: The first of the columns of cells that follow the keys: of a sweep on ns-3, and of one of `simulate`.
+_BEHIND_KEYS = ("expected_utilization", "iteration_ms")
 #: Queries that compare cells of both priorities.
 PAIRED = {"paired_flows", "seed_results"}
 
@@ -55,12 +55,12 @@ def run(sweep: Path, name: str, **params: Any) -> pl.DataFrame:
     values = found[name].values(params)
     settings: dict[str, Any] = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
     with duckdb.connect(config=settings) as connection:
-        for table in TABLES:
+        read = _reads(found, name)
+        for table in (table for table in TABLES if table in read):
             path = sweep / f"{table}.parquet"
             if not path.is_file():
                 raise NoDataError(f"{path}: is missing; ddnn-traces ns3 sweep --out {sweep} writes it")
-            connection.execute(f"CREATE VIEW {table} AS FROM read_parquet({_quoted(path)})")
-        read = _reads(found, name)
+            connection.execute(f"CREATE VIEW {table} AS {_rows_of(connection, path)}")
         if THESIS in read:
             connection.execute(f"CREATE VIEW {THESIS} AS FROM read_csv({_quoted(folder() / 'gao.csv')}, header = true)")
         if STUDENT_T in read:
@@ -83,6 +83,17 @@ def run(sweep: Path, name: str, **params: Any) -> pl.DataFrame:
     return frame
 
 
+def _rows_of(connection: DuckDBPyConnection, path: Path) -> str:
+    """The SQL of a table's rows; the cells of `simulate sweep`, which have no number, get that of their row."""
+    file = _quoted(path)
+    columns = connection.sql(f"FROM read_parquet({file}) LIMIT 0").columns
+    if "cell" in columns:
+        return f"FROM read_parquet({file})"
+    return (
+        f"SELECT file_row_number AS cell, * EXCLUDE (file_row_number) FROM read_parquet({file}, file_row_number = true)"
+    )
+
+
 def _reads(found: dict[str, catalogue.Query], name: str) -> set[str]:
     """The query, and what it and those that it reads read."""
     return {name, *found[name].inputs}.union(*(_reads(found, each) for each in found[name].inputs if each in found))
@@ -91,7 +102,7 @@ def _reads(found: dict[str, catalogue.Query], name: str) -> set[str]:
 def _make_settings(connection: DuckDBPyConnection) -> None:
     """Make the view of the cells' keys, which are the columns between the cell's number and its first result."""
     columns = connection.table("cells").columns
-    keys = columns[1 : columns.index(_BEHIND_KEYS)]
+    keys = columns[1 : min(columns.index(name) for name in _BEHIND_KEYS if name in columns)]
     names = f"[{', '.join(map(sql_literal, keys))}]"
     connection.execute(f"""
         CREATE VIEW {SETTINGS} AS

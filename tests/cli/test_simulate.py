@@ -102,6 +102,7 @@ def test_a_sweep_is_resumed_and_drawn(tmp_path: Path) -> None:
         (1000, "fifo"), (1000, "priority"), (5000, "fifo"), (5000, "priority"),
     ]  # fmt: skip
     assert "<svg" in (out / "iteration_time.svg").read_text()
+    assert not (out / "remaining_time.svg").exists()  # a ring has no such phases
     with ddnn_traces.open(out / "dataset") as dataset:
         assert dataset.query("link_utilization").height == 4
     journal = (out / sweep.JOURNAL).read_text().splitlines(keepends=True)
@@ -109,6 +110,18 @@ def test_a_sweep_is_resumed_and_drawn(tmp_path: Path) -> None:
     (out / sweep.JOURNAL).write_text(kept + journal[2][:40])  # as a Ctrl-C leaves it
     assert rows("sweep", str(tmp_path / "sweep.toml"), "--out", str(out), "--jobs", "1") == first
     assert (out / sweep.JOURNAL).read_text().startswith(kept)
+
+
+def test_a_sweep_of_a_parameter_server_draws_what_is_left_to_send(tmp_path: Path) -> None:
+    (tmp_path / "sweep.toml").write_text(
+        'topology = "star"\nshape = "server"\nlayers = 20\ncompute_ms = [100, 200]\nserver_mbit = [500, 1000, 2000]\n'
+    )
+    rows("sweep", str(tmp_path / "sweep.toml"), "--out", str(tmp_path / "out"), "--jobs", "1")
+    drawn = {path.stem: path.read_text() for path in (tmp_path / "out").glob("*.svg")}
+    assert drawn.keys() == {"iteration_time", "remaining_time"}
+    for text in drawn.values():
+        assert "rate of the server's link (Mbit/s)" in text.replace("&#39;", "'") and "compute_ms 100" in text
+    assert ">aggregation</text>" in drawn["remaining_time"] and ">distribution</text>" in drawn["remaining_time"]
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -272,6 +273,44 @@ def test_a_query_has_the_columns_of_its_head(name: str, folder: Path) -> None:
     frame = sweep_queries.run(folder, name)
     assert frame.columns == [column.name for column in query.columns]
     assert set(frame.dtypes) <= {pl.Int64, pl.Float64, pl.String, pl.Int32}
+
+
+def simulated(out: Path, axes: dict[str, list[Any]], **measures: Any) -> Path:
+    """The cells of a sweep of `simulate` in `out`: every combination of the axes, the last one fastest."""
+    keys = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    frame = pl.DataFrame(keys).with_columns(pl.int_range(pl.len()).cast(float).alias("iteration_ms"))
+    frame.with_columns(**measures, error=pl.lit(None, pl.String)).write_parquet(out / "cells.parquet")
+    return out
+
+
+def test_the_axis_of_numbers_with_most_values_is_x(tmp_path: Path) -> None:
+    """As docs/simulations/chang_1.toml has them: the times of computation are lines, the server's rates x."""
+    axes = {"compute_ms": [1000, 2000], "server_mbit": [1e3, 2.5e3, 1e4], "queue": ["fifo"]}
+    left = pl.col("server_mbit") / 2
+    sweep = simulated(tmp_path, axes, aggregation_remaining_ms=left, distribution_remaining_ms=pl.lit(None, pl.Float64))
+    found = rows(sweep, "measures_by_axis", "cell", "parameter", "value", "panel", "series", "measure", "ms")
+    assert found == [
+        (i, "server_mbit", rate, None, f"compute_ms {computed}", measure, ms)
+        for measure in ("aggregation_remaining_ms", "iteration_ms")
+        for i, (computed, rate) in enumerate(itertools.product(axes["compute_ms"], axes["server_mbit"]))
+        for ms in [rate / 2 if measure.startswith("aggregation") else i]
+    ]
+
+
+def test_of_more_than_eight_lines_an_axis_has_panels(tmp_path: Path) -> None:
+    """As docs/simulations/chang_2.toml has them: the models."""
+    axes = {"multicast": [False, True], "profile": ["a", "b", "c"], "server_barrier": [False, True], "workers": [2, 4]}
+    columns = ("parameter", "panel", "series")
+    found = rows(simulated(tmp_path, axes), "measures_by_axis", *columns)
+    assert len(found) == 24 and found[-1] == ("workers", "profile c", "multicast true, server_barrier true")
+    del axes["server_barrier"]
+    assert rows(simulated(tmp_path, axes), "measures_by_axis", *columns)[0] == (
+        "workers", None, "multicast false, profile a",
+    )  # fmt: skip
+    assert rows(simulated(tmp_path, {"seed": [1, 2, 3], "workers": [2, 4]}), "measures_by_axis", *columns)[0] == (
+        "workers", None, "seed 1",
+    )  # fmt: skip
+    assert rows(simulated(tmp_path, {"queue": ["fifo", "priority"]}), "measures_by_axis", *columns) == []
 
 
 def test_inputs_of_a_head_are_what_its_sql_reads() -> None:

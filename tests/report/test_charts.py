@@ -27,6 +27,13 @@ BY_LAW = pl.DataFrame(
 ITERATIONS = pl.DataFrame(
     {"series": "priority", "parameter": "bandwidth_mbit", "value": [1e3, 2e4], "iteration_ms": [972.0, 905.0]}
 )
+REMAINING = pl.DataFrame(
+    {
+        "series": ["multicast no", "multicast yes"] * 2, "parameter": "workers", "value": [2, 2, 4, 4],
+        "panel": "profile vgg16", "measure": ["aggregation_remaining_ms"] * 2 +
+        ["distribution_remaining_ms"] * 2, "ms": [9.0, 12.5, 250.0, 130.0],
+    }
+)  # fmt: skip
 SIMULATED = pl.DataFrame(
     {
         "model": "thesis", "topology": "ring", "workers": 2, "variant": ["fifo-barrier", None],
@@ -43,7 +50,7 @@ def specs(made: Report, query: Query) -> dict[str, dict[str, Any]]:
     not_in_the_report = {
         "duration_by_loss": lossy(), "regression_quantiles": SYNTHETIC_FIT,
         "samples_by_condition": sweep(), "iteration_time": ITERATIONS, "simulated_step_time": SIMULATED,
-        "layer_timeline": pl.read_csv(SLACK), "volume_by_law": BY_LAW,
+        "remaining_time": REMAINING, "layer_timeline": pl.read_csv(SLACK), "volume_by_law": BY_LAW,
     }  # fmt: skip
     assert specs.keys().isdisjoint(not_in_the_report)
     return specs | {name: spec_of(name, frame) for name, frame in not_in_the_report.items()}

@@ -365,53 +365,105 @@ def by_axis(cells: pl.DataFrame, axes: list[str], measures: list[str]) -> alt.To
 
 # --- simulated runs
 
+_MOST_TICKS = 8
+_DASHES = [[1, 0], [8, 4], [2, 3], [8, 3, 2, 3]]
 _PARAMETERS = {
     "bandwidth_mbit": "rate of each link (Mbit/s)", "server_mbit": "rate of the server's link (Mbit/s)",
     "delay_ms": "propagation delay (ms)", "workers": "workers (number)", "model_bytes": "model (bytes)",
 }  # fmt: skip
-_RESULTS = 8  # columns of a sweep that follow its axes
+_REMAINING = ("aggregation_remaining_ms", "distribution_remaining_ms")
 
 
-def write_sweep(cells: pl.DataFrame, out: Path) -> Path | None:
-    """Draw a sweep's iteration time against its first axis of numbers into OUT; None where there is none."""
-    axes = cells.columns[:-_RESULTS]
-    numbers = [name for name in axes if cells[name].dtype.is_numeric() and cells[name].n_unique() > 1]
-    rows = cells.filter(pl.col("iteration_ms").is_not_null())
-    if not numbers or rows.is_empty():
-        return None
-    others = [pl.format(f"{name} {{}}", pl.col(name).cast(pl.String)) for name in axes if name != numbers[0]]
-    series = pl.concat_str(others, separator=", ") if others else pl.lit("all")
-    about = {"series": series, "parameter": pl.lit(numbers[0]), "value": pl.col(numbers[0])}
-    path = out / "iteration_time.svg"
-    with whole_file(path) as half_written:
-        half_written.write_text(
-            style.svg(iteration_time(rows.select("iteration_ms", **about)).to_dict()), encoding="utf-8"
-        )
-    return path
+def write_sweep(out: Path) -> list[Path]:
+    """Draw what measures_by_axis has of the sweep in OUT: iteration time, and what is left to send; the files."""
+    rows = sweep_queries.run(out, "measures_by_axis")
+    iterations = rows.filter(measure="iteration_ms").rename({"ms": "iteration_ms"})
+    remaining = rows.filter(pl.col("measure").is_in(_REMAINING))
+    written = []
+    for draw, drawn in ((iteration_time, iterations), (remaining_time, remaining)):
+        if drawn.height:
+            written.append(out / f"{draw.__name__}.svg")
+            with whole_file(written[-1]) as half_written:
+                half_written.write_text(style.svg(draw(drawn).to_dict()), encoding="utf-8")
+    return written
 
 
 @style.chart("Iteration time of simulated runs against a parameter, a line for each combination of the others")
 def iteration_time(frame: pl.DataFrame) -> alt.TopLevelMixin:
-    """Iteration time against `value` of the `parameter` of a sweep, a line a `series`: gao fig. 4.7, chang fig. 1."""
+    """Iteration time against `value` of the `parameter` of a sweep, a line a `series`: gao fig. 4.7, chang fig. 1.
+
+    Where the frame has a column panel, each of its values has a panel.
+    """
     name = str(frame["parameter"][0])
-    return _job_lines(frame.rename({"iteration_ms": "ms"}), _PARAMETERS.get(name, name), "iteration time (ms)")
+    drawn = [
+        _job_lines(rows.rename({"iteration_ms": "ms"}), _PARAMETERS.get(name, name), "iteration time (ms)", title)
+        for title, rows in _by_panel(frame)
+    ]
+    charts: alt.TopLevelMixin = alt.vconcat(*drawn) if len(drawn) > 1 else drawn[0]
+    return charts
 
 
-def _job_lines(frame: pl.DataFrame, x_title: str, y_title: str) -> alt.TopLevelMixin:
-    """Lines of ms against value."""
+@style.chart(
+    "What simulated runs have left to send when a phase's computation has ended, against a parameter of a sweep"
+)
+def remaining_time(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """What is left to send in each phase against `value` of the `parameter`, a line a `series`: chang fig. 2.
+
+    A row of panels is a `panel` of the frame, where it has them; its two phases have one scale.
+    """
+    name = str(frame["parameter"][0])
+    x_title = _PARAMETERS.get(name, name)
+    rows_of_panels = []
+    for title, rows in _by_panel(frame):
+        most = float(rows["ms"].max())  # type: ignore[arg-type]
+        phases = [
+            _job_lines(rows.filter(measure=measure), x_title, "left to send (ms)", _phase(title, measure), most, 300)
+            for measure in _REMAINING
+        ]
+        rows_of_panels.append(alt.hconcat(*phases))
+    return alt.vconcat(*rows_of_panels)
+
+
+def _phase(title: str, measure: str) -> str:
+    phase = measure.removesuffix("_remaining_ms")
+    return f"{title}, {phase}" if title else phase
+
+
+def _by_panel(frame: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
+    """The rows of each panel with its title, in the order of the frame; of a frame without panels all."""
+    if "panel" not in frame.columns or not frame["panel"].count():
+        return [("", frame)]
+    return [(str(title), rows) for (title,), rows in frame.group_by(["panel"], maintain_order=True)]
+
+
+def _job_lines(
+    frame: pl.DataFrame, x_title: str, y_title: str, title: str = "", most: float | None = None, width: int = 560
+) -> Any:
+    """Lines of ms against value. Of lines that lie on one another, the later ones have gaps. most: ms of the scale."""
     scale = style.positive_scale(frame, ["value"])
-    base = style.data_chart(frame).encode(
-        x=alt.X("value:Q", title=x_title, scale=scale, axis=style.positive_axis(scale)),
-        y=alt.Y("ms:Q", title=y_title, scale=alt.Scale(zero=True)),
-        color=alt.Color(
-            "series:N", title="job", scale=alt.Scale(range=style.OKABE_ITO), legend=alt.Legend(labelLimit=500)
+    series = frame["series"].unique(maintain_order=True).to_list()
+    legend = alt.Legend(
+        labelLimit=500, orient="bottom", columns=1, symbolType="stroke", symbolSize=500, symbolStrokeWidth=2
+    )
+    values = frame["value"].unique().sort().to_list()
+    axis = (
+        alt.Axis(values=values, tickCount=100, labelOverlap="greedy")
+        if len(values) <= _MOST_TICKS
+        else style.positive_axis(scale)
+    )
+    dashes = [_DASHES[i % len(_DASHES)] for i in range(len(series))]
+    base = style.data_chart(frame.select("series", "value", "ms")).encode(
+        x=alt.X("value:Q", title=x_title, scale=scale, axis=axis),
+        y=alt.Y(
+            "ms:Q", title=y_title, scale=alt.Scale(zero=True) if most is None else alt.Scale(domain=[0, most * 1.05])
         ),
+        color=alt.Color("series:N", title="job", scale=alt.Scale(domain=series, range=style.OKABE_ITO), legend=legend),
         tooltip=style.tips(("series:N", "job"), ("value:Q", x_title, ",.6~g"), ("ms:Q", y_title, ",.1f")),
     )
-    layers: alt.TopLevelMixin = (base.mark_line(opacity=0.8) + base.mark_point(size=30, filled=True)).properties(
-        width=560, height=300
-    )
-    return layers
+    gaps = alt.StrokeDash("series:N", title="job", scale=alt.Scale(domain=series, range=dashes), legend=legend)
+    lines = base.mark_line(opacity=0.8).encode(strokeDash=gaps)
+    layers: Any = (lines + base.mark_point(size=30, filled=True)).properties(width=width, height=300 * width // 560)
+    return layers.properties(title=title) if title else layers
 
 
 @style.chart("Step time of simulated runs by rate of the links, a line for each job and each order of exchanges")
@@ -420,7 +472,8 @@ def simulated_step_time(frame: pl.DataFrame) -> alt.TopLevelMixin:
     job = pl.concat_str("model", pl.lit(", "), "topology", pl.lit(" of "), "workers")
     series = pl.concat_str(job, pl.lit(", "), pl.col("variant").fill_null(""))
     rows = frame.select(series=series, value=pl.col("bandwidth_mbit"), ms=pl.col("step_ms"))
-    return _job_lines(rows, _PARAMETERS["bandwidth_mbit"], "step time (ms)")
+    drawn: alt.TopLevelMixin = _job_lines(rows, _PARAMETERS["bandwidth_mbit"], "step time (ms)")
+    return drawn
 
 
 @style.chart("Computation and exchange of each layer in one step of a simulated run, and when its gradients are needed")
