@@ -42,6 +42,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "pfifo_fast, 1000 packets": {"queue_disc": "pfifo_fast", "queue_limit": "1000p"},
     "training's timeout as the background's, 9.7 ms": {"training_min_rto_ms": 9.7},
     "shortest timeout 200 ms for all": {"min_rto_ms": 200}, "another seed": {"seed": 1},
+    "initial window of 1 segment": {"initial_window": 1}, "without SACK": {"sack": False},
+    "slow start to 65,535 bytes": {"initial_ssthresh": 65_535},
 }  # fmt: skip
 TCP = {
     "segments of 8940 bytes": {}, "one acknowledgement a packet": {"delayed_ack": 1},

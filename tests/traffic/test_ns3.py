@@ -250,3 +250,19 @@ def test_other_tcp_moves_the_same_bytes() -> None:
     assert found["small"][0] > 6 * found["as it is"][0]
     assert found["acks"][1] > 1.9 * found["as it is"][1]
     assert found["cubic"][2] != found["as it is"][2]
+
+
+def test_slow_start_and_loss_recovery_are_as_given() -> None:
+    """Of 20 segments at once a window of 20 needs one round trip (4 ms), of 1, 2, 4, 8 and 16 four more; where slow
+    start ends at 2 segments, further ones. Without SACK more than what was lost is sent again."""
+    alone = {**BUSY, "flows_per_s": 0, "compute_ms": 1, "workers": 2, "model_bytes": 2 * 20 * 8940, "delay_ms": 2}
+    windows = [{"initial_window": 20}, {"initial_window": 1}, {"initial_window": 1, "initial_ssthresh": 2 * 8940}]
+    at_once, doubled, by_one = (
+        ns3_results.summary(simulated(**{**alone, **one}, iterations=1))["iteration_ms"] for one in windows
+    )
+    assert doubled - at_once >= 4 * 4 and by_one - doubled >= 4
+    again = []
+    for sack in (True, False):
+        sent = simulated(**{**BUSY, "flows_per_s": 0, "topology": "star", "queue_limit": "300000B", "sack": sack})
+        again.append(sent.flows["retransmitted_bytes"].sum())
+    assert 0 < 2 * again[0] < again[1]

@@ -138,13 +138,15 @@ TOPOLOGIES = ("ring", "star")
 #: Of a packet of the stream: PPP, IPv4, UDP; bytes.
 UDP_HEADERS = 2 + 20 + 8
 MOST_WORKERS = 250
+_NO_SSTHRESH = 2**32 - 1  # bytes, of ns-3: slow start has no limit
 
 _NUMBER = (int, float)
 #: Keys beside those of the simulator.
 KEYS: dict[str, tuple[type, ...]] = {
     "training_priority": (str,), "flows_per_s": _NUMBER, "flow_sizes": (str,), "seconds": _NUMBER, "warm_up_s": _NUMBER,
     "cool_down_s": _NUMBER, "segment_bytes": (int,), "buffer_bytes": (int,), "queue_disc": (str,),
-    "queue_limit": (str,), "congestion_control": (str,), "initial_window": (int,), "min_rto_ms": _NUMBER,
+    "queue_limit": (str,), "congestion_control": (str,), "initial_window": (int,), "initial_ssthresh": (int,),
+    "sack": (bool,), "min_rto_ms": _NUMBER,
     "training_min_rto_ms": _NUMBER, "delayed_ack": (int,), "time_limit_s": _NUMBER, "leaves": (int,), "spines": (int,),
     "oversubscription": _NUMBER, "ecn_threshold": (int,), "high_layers": (int,), "other_jobs": (int,),
     "other_jobs_after_ms": _NUMBER, "skip_tolerance": _NUMBER, "stream_mbit": _NUMBER, "stream_packet_bytes": (int,),
@@ -186,7 +188,8 @@ class Ns3Run(SimulatedRun):
     in the first, or ends (flows: begins) in the last, so many seconds is in no measure. segment_bytes: payload of a
     full packet; buffer_bytes: of each socket, either way. queue_disc: prio has three queues, each with queue_limit
     (packets, 1000p, or bytes, 1500000B), pfifo_fast one limit for three bands, fq_codel three of fair queues, each with
-    its limit, in packets. initial_window: segments.
+    its limit, in packets. initial_window: segments. initial_ssthresh: bytes at which slow start ends; None: no limit.
+    sack: selective acknowledgements.
     min_rto_ms: shortest retransmission timeout; None: twice the longest round trip, the band's queues full (section
     5.4.1). training_min_rto_ms: the training's; None: the same, but LOW_RTO_MS where it has a lower priority, since a
     low band waits for the high one without a limit.
@@ -219,6 +222,8 @@ class Ns3Run(SimulatedRun):
     queue_limit: str = "1500000B"
     congestion_control: str = "newreno"
     initial_window: int = 10
+    initial_ssthresh: int | None = None
+    sack: bool = True
     min_rto_ms: float | None = None
     training_min_rto_ms: float | None = None
     delayed_ack: int = 2
@@ -252,6 +257,7 @@ class Ns3Run(SimulatedRun):
         ):
             self._need(name, 1 <= getattr(self, name) <= most, f"1 to {most:,}")
         self._need("buffer_bytes", self.buffer_bytes >= 2 * self.segment_bytes, "two segments or more")
+        self._need("initial_ssthresh", self.segment_bytes <= self.ssthresh <= _NO_SSTHRESH, "a segment or more")
         self._need("queue_limit", bool(re.fullmatch(r"[1-9]\d{0,8}[pB]", self.queue_limit)), "as 1000p or 1500000B")
         for name in ("flows_per_s", "warm_up_s", "cool_down_s"):
             self._need(name, 0 <= getattr(self, name) < 1e6, "0 or more")
@@ -314,6 +320,11 @@ class Ns3Run(SimulatedRun):
         words += [f"{self.other_jobs}_other_jobs"] * bool(self.other_jobs)
         words += ["stopped_at_time_limit"] * self.is_stopped
         return "-".join(words)
+
+    @property
+    def ssthresh(self) -> int:
+        """Bytes at which slow start ends, as ns-3 takes it."""
+        return _NO_SSTHRESH if self.initial_ssthresh is None else self.initial_ssthresh
 
     @property
     def rto_ms(self) -> float:

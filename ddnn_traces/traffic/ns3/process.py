@@ -229,6 +229,7 @@ def _scenario(run: Ns3Run, captured: Sequence[int]) -> str:
     """The scenario as program/scenario.h reads it: names, each with a value or with a list's length and values."""
     words = {
         "segment_bytes": run.segment_bytes, "buffer_bytes": run.buffer_bytes, "initial_window": run.initial_window,
+        "initial_ssthresh": run.ssthresh, "sack": int(run.sack),
         "delayed_ack": run.delayed_ack, "background_min_rto_ns": round(run.rto_ms * 1e6),
         "training_min_rto_ns": round(run.training_rto_ms * 1e6), "queue_disc": run.queue_disc,
         "queue_limit": run.queue_limit, "tcp_type": TCP_TYPES[run.congestion_control], "snaplen": SNAPLEN,

@@ -35,6 +35,8 @@ SetTcp(const Scenario& scenario)
     Config::SetDefault("ns3::TcpSocket::SndBufSize", whole("buffer_bytes"));
     Config::SetDefault("ns3::TcpSocket::RcvBufSize", whole("buffer_bytes"));
     Config::SetDefault("ns3::TcpSocket::InitialCwnd", whole("initial_window"));
+    Config::SetDefault("ns3::TcpSocket::InitialSlowStartThreshold", whole("initial_ssthresh"));
+    Config::SetDefault("ns3::TcpSocketBase::Sack", BooleanValue(scenario.Value("sack") != 0));
     Config::SetDefault("ns3::TcpSocket::DelAckCount", whole("delayed_ack"));
     Config::SetDefault("ns3::TcpSocketBase::UseEcn", StringValue(scenario.Word("ecn_threshold") == "none" ? "Off" : "On"));
     Config::SetDefault("ns3::TcpSocket::DelAckTimeout", TimeValue(MilliSeconds(1)));
