@@ -287,6 +287,7 @@ def sweep(specification: Path, out: Path, jobs: int | None, dataset: bool, outpu
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="cpu: one thread.")
 @click.option("--repeat", type=click.IntRange(min=1), default=5, help="Iterations that are measured, after two others.")
 @click.option("--input-shape", metavar="SIZES", help="Of one input. Default: 3,224,224, of inception_v3 3,299,299.")
+@click.option("--data", metavar="MODULE:FUNCTION", help="Function that returns batches, whose loading is measured.")
 @click.option(
     "--python", default=sys.executable, show_default="the one of ddnn-traces", metavar="PATH",
     help="A Python that has torch, and for models by name torchvision.",
@@ -296,7 +297,8 @@ def profile(out: Path, python: str, **wanted: str | int) -> None:
 
     Models by name: mobilenet_v1, mobilenet_v2, resnet50, resnet101, resnet200, densenet121, densenet201, vgg16,
     vgg19, inception_v3, with random weights and inputs. MODULE:FUNCTION is a function of your own, in a module of
-    this folder or on PYTHONPATH, that returns a torch.nn.Module.
+    this folder or on PYTHONPATH, that returns a torch.nn.Module. With --data such a function returns batches, as a
+    DataLoader, and the file has the time that an iteration waits for one, as a first layer named loading.
 
     `compute = "sleep:OUT.csv"` in a matrix of the testbed runs with these times (docs/testbed.md).
     """
@@ -304,9 +306,10 @@ def profile(out: Path, python: str, **wanted: str | int) -> None:
     from ddnn_traces.text import printable
 
     head = layer_profile.measure(layer_profile.Wanted(**wanted), out, python)  # type: ignore[arg-type]
+    loading = f", of it loading {float(head['loading_ms']):,.1f} ms" if "loading_ms" in head else ""
     lines = [
         f"{head['model']} on {head['device']} ({head['versions']}), batch {head['batch']}",
-        f"iteration {float(head['iteration_ms']):,.1f} ms, {head['images_per_s']} images/s, forward:backward "
+        f"iteration {float(head['iteration_ms']):,.1f} ms{loading}, {head['images_per_s']} images/s, forward:backward "
         f"{head['forward:backward']}",
         f'{out}: written; next: ddnn-traces simulate --profile {out}, or compute = "sleep:{out}" in a testbed matrix',
     ]

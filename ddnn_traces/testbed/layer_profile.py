@@ -25,6 +25,7 @@ class Wanted:
     """What is measured. model: one of PROFILED_MODELS, or MODULE:FUNCTION, which returns a torch.nn.Module.
 
     device: cpu or cuda. repeat: passes that count. input_shape: of one input, "3,224,224"; None: the model's usual one.
+    data: MODULE:FUNCTION, which returns batches of batch_size, whose loading is measured; None: random inputs.
     """
 
     model: str
@@ -32,6 +33,7 @@ class Wanted:
     device: str = "cpu"
     repeat: int = 5
     input_shape: str | None = None
+    data: str | None = None
 
 
 def measure(wanted: Wanted, out: Path, python: str = sys.executable) -> dict[str, str]:
@@ -59,6 +61,12 @@ def _words(wanted: Wanted) -> list[str]:
         )
     words = [wanted.model, "--device", wanted.device]
     words += ["--batch-size", str(wanted.batch_size), "--repeat", str(wanted.repeat)]
+    if wanted.data is not None:
+        if not _OWN_MODEL.fullmatch(wanted.data):
+            raise UsageError(f"--data {wanted.data}: write MODULE:FUNCTION, which returns batches")
+        if wanted.input_shape is not None:
+            raise UsageError("--input-shape: is of random inputs, and --data gives others; leave one of both out")
+        return [*words, "--data", wanted.data]
     if wanted.input_shape is None:
         return words
     if not _SHAPE.fullmatch(wanted.input_shape):

@@ -51,6 +51,16 @@ def test_a_profile_is_what_the_program_printed(command: RunCommand, tmp_path: Pa
         assert figure in said
 
 
+def test_batches_of_ones_own(command: RunCommand, tmp_path: Path) -> None:
+    (tmp_path / "profile.csv").write_text("# loading_ms: 91.5000\n" + PROFILE)
+    python = python_that(tmp_path, f'echo "$@" >{tmp_path}/words; cat {tmp_path}/profile.csv')
+    call = ["--model", "resnet50", "--out", "out.csv", "--python", python, "--data", "own:batches"]
+    assert "iteration 1,500.0 ms, of it loading 91.5 ms, 2.667 images/s" in command("profile", *call).stderr.decode()
+    assert (tmp_path / "words").read_text().split()[-2:] == ["--data", "own:batches"]
+    assert "--input-shape: is of random inputs" in error(command, *call, "--input-shape", "3,8", code=2)
+    assert "--data own: write MODULE:FUNCTION" in error(command, *call[:-1], "own", code=2)
+
+
 def test_help_names_the_models(command: RunCommand) -> None:
     said = " ".join(command("profile", "--help").stdout.decode().split())
     assert f"{', '.join(PROFILED_MODELS)}, with" in said

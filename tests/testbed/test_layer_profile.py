@@ -65,6 +65,22 @@ def none():
     return None
 
 
+class Batches:
+    '''Three a pass over the data; the last is smaller.'''
+
+    def __iter__(self):
+        for size in (6, 6, 2):
+            yield torch.randn(size, 3, 8), torch.zeros(size)
+
+
+def batches():
+    return Batches()
+
+
+def once():
+    return iter([torch.randn(4, 3, 8)])
+
+
 def without_a_gradient():
     return nn.ReLU()
 """
@@ -152,6 +168,20 @@ def test_each_gradient_is_in_one_layer(folder: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.testbed
+def test_loading_is_a_layer_before_the_others(folder: Path) -> None:
+    head = layer_profile.measure(Wanted("network:plain", 6, data="network:batches"), Path("out.csv"), PYTHON)
+    measured = read(Path("out.csv"))
+    assert [layer["layer"] for layer in measured.layers] == ["loading", "1", "3", "4"]
+    loading = measured.layers[0]
+    assert loading["forward_ms"] == head["loading_ms"] and float(head["loading_ms"]) > 0
+    assert (float(loading["backward_ms"]), loading["gradient_bytes"]) == (0, "0")
+    parts = ("loading_ms", "forward_ms", "backward_ms", "update_ms")
+    assert sum(float(head[part]) for part in parts) == pytest.approx(float(head["iteration_ms"]), abs=5 * ROUNDED_MS)
+    assert head["input"] == "6 x 3 x 8 (batch first) of network:batches"
+    assert len(read_profile("out.csv")) == 4  # the testbed takes it
+
+
 #: A GPU's events in place of which a test has others: a time is refused before the device has reached the event.
 EVENTS = """
 import json, sys, time
@@ -205,6 +235,9 @@ def test_on_a_gpu_times_are_those_of_its_events(folder: Path) -> None:
         (Wanted("network:none"), "network:none: returns NoneType; give a function that returns a torch.nn.Module"),
         (Wanted("network:without_a_gradient"), "it returns no tensor that has a gradient; correct"),
         (Wanted("network:plain"), "network:plain: an input of 4 x 3 x 224 x 224 gives RuntimeError: mat1 and mat2"),
+        (Wanted("network:plain", data="network:batches"), "network:batches: ValueError: a batch has 6 inputs; give"),
+        (Wanted("network:plain", data="network:none"), "network:none: TypeError: 'NoneType' object is not iterable"),
+        (Wanted("network:plain", data="network:once"), "network:once: ValueError: it gives no batch, or no second"),
         (Wanted("network:plain", 10**11, input_shape="3,8"), "out of memory .* give a smaller --batch-size"),
     ],
 )

@@ -55,6 +55,8 @@ def simulated(**values: Any) -> PatternResult:
             {},
             30 + 4 * 3 * (1 + 0.5) + 14 * (2_000_000 / BYTES_PER_MS + 0.5),
         ),
+        ({"name": "fsdp"}, {"loading_ms": 7}, 37 + 3 * 7 * 16_000_000 / 8 / BYTES_PER_MS + 3 * 3 * 7 * 0.5),
+        ({"name": "rings"}, {"loading_ms": 7}, 37 + 14 * (2_000_000 / BYTES_PER_MS + 0.5)),
         ({"name": "rings"}, {"update_ms": 7}, 37 + 14 * (2_000_000 / BYTES_PER_MS + 0.5)),
     ],
 )

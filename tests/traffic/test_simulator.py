@@ -247,6 +247,24 @@ def test_both_engines_agree(job: dict[str, Any], schedule: dict[str, Any], value
     assert one.transmissions.payload.sum() == other.transmissions.payload.sum()
 
 
+@pytest.mark.parametrize(("barrier", "longer_ms"), [(True, 40), (False, 40 - 14)])
+def test_inputs_are_loaded_behind_the_barrier_or_beside_the_exchange(barrier: bool, longer_ms: float) -> None:
+    """By hand: two layers of 10 ms either way, each exchanged in 12 ms, so that the exchange ends 14 ms behind the
+    backward pass. Without barrier that is beside 40 ms of loading."""
+    sizes = np.array([12_000_000, 12_000_000])
+    times = np.array([10.0, 10.0]) * MS
+    computed = LayerProfile("test", ("a", "b"), times, times, sizes)
+    jobs = {"barrier": barrier, "bandwidth_mbit": 8000, "delay_ms": 0, "fusion_bytes": 12_000_000}
+    runs = [SimulatedRun(profile=profile, **jobs) for profile in (computed, computed.with_loading(40))]
+    before, after = (simulator.simulate(run).iteration_ms.mean() for run in runs)
+    assert before == pytest.approx(20 + 14 + 20)
+    assert after - before == pytest.approx(longer_ms)
+    [other] = simulator.simulate_all(runs[1:])
+    assert other.iteration_ms.mean() == pytest.approx(after)
+    names = simulator.traffic(simulator.simulate(runs[1])).events
+    assert names is not None and {"loading", "a", "b"} < set(names.name)
+
+
 def test_both_engines_agree_on_servers_with_a_barrier() -> None:
     for more in ({}, {"multicast": True}, {"in_network_aggregation": True}, {"server_mbit": 2500.0}):
         run = SimulatedRun(topology="star", shape="server", workers=8, server_barrier=True, update_ms=2, **more)

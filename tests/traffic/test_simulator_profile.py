@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.traffic.simulator import specification
 from ddnn_traces.traffic.simulator.job import SimulatedRun
 from ddnn_traces.traffic.simulator.layers import SHIPPED, Buffer, LayerProfile, fuse, read, read_columns, thesis
 
@@ -47,6 +48,19 @@ def test_every_shipped_profile_is_read() -> None:
         found = read(path.stem)
         assert found.layers > 10 and found.model_bytes > 10_000_000
     assert read("resnet50").model_bytes == 4 * 25_557_032
+
+
+def test_loading_is_a_first_layer_that_other_sums_leave_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("layer,forward_ms,backward_ms,gradient_bytes\nloading,12,0,0\na,3,5,10\nb,1,3,20\n")
+    own = specification.profile({"profile": str(tmp_path / "p.csv"), "compute_ms": 24})
+    assert (own.forward_ns / 1e6).tolist() == [12, 6, 2] and (own.backward_ns / 1e6).tolist() == [0, 10, 6]
+    other = specification.profile({"profile": str(tmp_path / "p.csv"), "loading_ms": 30})
+    assert (other.forward_ns / 1e6).tolist() == [30, 3, 1] and other.names == ("loading", "a", "b")
+    none = specification.profile({"profile": str(tmp_path / "p.csv"), "loading_ms": 0})
+    assert none.names == ("a", "b") and none.compute_ns == 12e6
+    assert specification.profile({"layers": 4, "loading_ms": 2.5}).names[:2] == ("loading", "layer-0")
+    with pytest.raises(UsageError, match="loading_ms = -1; it must be 0 or more"):
+        specification.profile({"loading_ms": -1})
 
 
 def test_csv_parquet_and_three_files_are_the_same(tmp_path: Path) -> None:

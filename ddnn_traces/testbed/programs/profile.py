@@ -18,7 +18,7 @@ import statistics
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,11 +63,12 @@ class Pass:
     update: float
     layers_forward: dict[str, float]
     layers_backward: dict[str, float]
+    loading: float = 0.0
 
     @property
     def iteration(self) -> float:
-        """Time from the input to changed weights, ms."""
-        return self.forward + self.backward + self.update
+        """Time from asking for the input to changed weights, ms."""
+        return self.loading + self.forward + self.backward + self.update
 
 
 class Clock:
@@ -134,9 +135,12 @@ def loss(out: Any) -> torch.Tensor:
     return sum(sums[1:], start=sums[0])
 
 
-def measure(model: nn.Module, inputs: torch.Tensor, device: str, repeat: int) -> tuple[list[Layer], list[Pass]]:
+def measure(
+    model: nn.Module, inputs: torch.Tensor, device: str, repeat: int, batches: Iterator[torch.Tensor] | None = None
+) -> tuple[list[Layer], list[Pass]]:
     """The layers, and `repeat` passes after two that are not counted (memory is allocated, kernels are chosen).
 
+    Loading: until the next of `batches` is on the device. Without batches all passes take the same inputs.
     Forward: from the start of a layer to that of the next, so that the time of modules without parameters is in that of
     the layer before. Backward: from the gradients of the layer behind it to its own. The first layer has also what is
     before it, the last what is behind it.
@@ -162,6 +166,8 @@ def measure(model: nn.Module, inputs: torch.Tensor, device: str, repeat: int) ->
         reached.clear()
         optimizer.zero_grad()
         clock.wait()
+        asked = clock.mark() if batches else None
+        inputs = next(batches).to(device) if batches else inputs
         start = clock.mark()
         out = model(inputs)
         middle = clock.mark()
@@ -177,6 +183,7 @@ def measure(model: nn.Module, inputs: torch.Tensor, device: str, repeat: int) ->
                 clock.ms(end, updated),
                 _between([name for name, _ in began], [start, *(mark for _, mark in began[1:]), middle], clock),
                 _between(list(reached), [middle, *list(reached.values())[:-1], end], clock),
+                clock.ms(asked, start) if batches else 0.0,
             )
         )
     return layers, passes[1:]
@@ -190,6 +197,26 @@ def _between(names: list[str], marks: list[Any], clock: Clock) -> dict[str, floa
     return dict(times)
 
 
+def load(name: str, batch_size: int) -> Iterator[torch.Tensor]:
+    """The inputs of the batches of MODULE:FUNCTION, over and over: tensors, or the first of a tuple or list.
+
+    Raises TypeError and ValueError for what is no batch of that size.
+    """
+    batches = _own(name)
+    while True:
+        number = 0
+        for number, batch in enumerate(batches, 1):
+            inputs = batch[0] if isinstance(batch, (tuple, list)) else batch
+            if not isinstance(inputs, torch.Tensor):
+                raise TypeError(f"a batch is {type(inputs).__name__}, no tensor")
+            if len(inputs) == batch_size:  # the last of an epoch may be smaller
+                yield inputs
+            elif number == 1:
+                raise ValueError(f"a batch has {len(inputs)} inputs; give --batch-size {len(inputs)}")
+        if not number:
+            raise ValueError("it gives no batch, or no second epoch")
+
+
 def middle_passes(passes: list[Pass]) -> list[Pass]:
     """Those between the quartiles of the iteration time, which leaves out pauses of the machine.
 
@@ -200,8 +227,9 @@ def middle_passes(passes: list[Pass]) -> list[Pass]:
 
 
 def table(layers: list[Layer], passes: list[Pass]) -> list[tuple[str, str, str, int]]:
-    """Name, forward and backward ms with four decimals, and gradient bytes of each layer."""
-    return [
+    """Name, forward and backward ms with four decimals, and gradient bytes of each layer; first the loading, if any."""
+    loading = [("loading", _mean(one.loading for one in passes), "0.0000", 0)] if passes[0].loading else []
+    return loading + [
         (
             layer.name,
             _mean(one.layers_forward.get(layer.name, 0.0) for one in passes),
@@ -218,6 +246,7 @@ def figures(passes: list[Pass], batch_size: int) -> dict[str, str]:
     """
     parts = {
         "iteration_ms": _mean(one.iteration for one in passes),
+        **({"loading_ms": _mean(one.loading for one in passes)} if passes[0].loading else {}),
         "forward_ms": _mean(one.forward for one in passes),
         "backward_ms": _mean(one.backward for one in passes),
         "update_ms": _mean(one.update for one in passes),
@@ -237,11 +266,7 @@ def build(name: str) -> tuple[nn.Module, str]:
     Raises SystemExit.
     """
     if ":" in name:
-        module, _, function = name.partition(":")
-        try:
-            model = getattr(importlib.import_module(module), function)()
-        except Exception as error:  # of any kind: it is the user's code
-            raise SystemExit(f"{name}: {_said(error)}; give a module in this folder or on PYTHONPATH") from error
+        model = _own(name)
         if not isinstance(model, nn.Module):
             raise SystemExit(f"{name}: returns {type(model).__name__}; give a function that returns a torch.nn.Module")
         return model, ""
@@ -262,6 +287,15 @@ def build(name: str) -> tuple[nn.Module, str]:
         return torchvision.models.get_model(name, weights=None, **options), version
     except ValueError as error:
         raise SystemExit(f"{name}: {version} has no such model; give another, or MODULE:FUNCTION") from error
+
+
+def _own(name: str) -> Any:
+    """What MODULE:FUNCTION returns. Raises SystemExit."""
+    module, _, function = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), function)()
+    except Exception as error:  # of any kind: it is the user's code
+        raise SystemExit(f"{name}: {_said(error)}; give a module in this folder or on PYTHONPATH") from error
 
 
 def _mobilenet_v1() -> nn.Module:
@@ -313,6 +347,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--batch-size", type=int, default=4)
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--data", help="MODULE:FUNCTION that returns batches, as a DataLoader; default: random inputs")
     parser.add_argument("--input-shape", type=_shape, help="of one input; default: 3,224,224; inception_v3: 3,299,299")
     given = parser.parse_args()
     if given.input_shape is None:
@@ -320,14 +355,24 @@ def _arguments() -> argparse.Namespace:
     return given
 
 
+def _batches(given: argparse.Namespace) -> Iterator[torch.Tensor]:
+    """The inputs of --data. Raises SystemExit."""
+    try:
+        yield from load(given.data, given.batch_size)
+    except Exception as error:  # of any kind: it is the user's code
+        raise SystemExit(f"{given.data}: {_said(error)}") from error
+
+
 def _profile(given: argparse.Namespace) -> tuple[dict[str, str], list[tuple[str, str, str, int]]]:
     """What the head of the file says, by key, and the rows of the layers. Raises SystemExit."""
     model, version = build(given.model)
-    shape = (given.batch_size, *given.input_shape)
+    batches = _batches(given) if given.data else None
+    own = next(batches) if batches else None
+    shape = (given.batch_size, *given.input_shape) if own is None else tuple(own.shape)
     size = " x ".join(map(str, shape))
     try:
-        inputs = torch.randn(shape).to(given.device)
-        layers, passes = measure(model.to(given.device).train(), inputs, given.device, given.repeat)
+        inputs = (torch.randn(shape) if own is None else own).to(given.device)
+        layers, passes = measure(model.to(given.device).train(), inputs, given.device, given.repeat, batches)
     except Exception as error:  # of any kind: the model may be the user's
         if _is_out_of_memory(error):
             raise SystemExit(
@@ -340,7 +385,7 @@ def _profile(given: argparse.Namespace) -> tuple[dict[str, str], list[tuple[str,
     head = {
         "model": given.model,
         "parameters": str(sum(parameter.numel() for layer in layers for parameter in layer.parameters)),
-        "input": f"{size} (batch first)",
+        "input": f"{size} (batch first)" + (f" of {given.data}" if given.data else ""),
         "batch": str(given.batch_size),
         "device": _device_name(given.device),
         "versions": _versions(version, given.device),

@@ -21,6 +21,8 @@ from ddnn_traces.traffic.traffic import Floats, Ints
 COLUMNS = ("layer", "forward_ms", "backward_ms", "gradient_bytes")
 #: Profiles of the papers' models, which the testbed also trains by: data, no code.
 SHIPPED = Path(__file__).parents[2] / "testbed" / "programs" / "profiles"
+#: Name of a first layer without gradients that stands for loading the inputs.
+LOADING = "loading"
 _MOST_LAYERS = 100_000
 _MOST = 1e15
 _NAMES = ", ".join(COLUMNS)
@@ -30,8 +32,9 @@ _NAMES = ", ".join(COLUMNS)
 class LayerProfile:
     """A model's layers in the order of the forward pass.
 
-    names, forward_ns, backward_ns (ns of one worker's batch), gradient_bytes: one a layer. Raises UsageError for no
-    layers, negative or endless times, and a model without computation or without gradients.
+    names, forward_ns, backward_ns (ns of one worker's batch), gradient_bytes: one a layer. The first may be LOADING:
+    its forward time is what the pass waits for its inputs. Raises UsageError for no layers, negative or endless times,
+    and a model without computation or without gradients.
     """
 
     name: str
@@ -58,18 +61,37 @@ class LayerProfile:
 
     @property
     def compute_ns(self) -> float:
-        """Time of a forward and a backward pass, ns."""
+        """Time of a forward and a backward pass, with the loading before them, ns."""
         return float(self.forward_ns.sum() + self.backward_ns.sum())
 
+    @property
+    def has_loading(self) -> bool:
+        """Whether the first layer is the loading of the inputs."""
+        return self.names[0] == LOADING and self.gradient_bytes[0] == 0
+
+    def with_loading(self, loading_ms: float) -> LayerProfile:
+        """The same profile with so many ms of loading before the forward pass, and none where they are 0."""
+        own = slice(1 if self.has_loading else 0, None)
+        names, sizes = self.names[own], self.gradient_bytes[own]
+        forward, backward = self.forward_ns[own], self.backward_ns[own]
+        if loading_ms:
+            names, sizes = (LOADING, *names), np.insert(sizes, 0, 0)
+            forward, backward = np.insert(forward, 0, loading_ms * 1e6), np.insert(backward, 0, 0.0)
+        return LayerProfile(self.name, names, forward, backward, sizes)
+
     def resized(self, model_bytes: int | None = None, compute_ms: float | None = None) -> LayerProfile:
-        """The same profile with other sums: bytes of all gradients, ms of a forward and a backward pass."""
+        """The same profile with other sums: bytes of all gradients, ms of a forward and a backward pass. Loading takes
+        as long as before."""
         sizes, forward, backward = self.gradient_bytes, self.forward_ns, self.backward_ns
         if model_bytes is not None:
             ends = np.rint(np.cumsum(sizes) * (model_bytes / self.model_bytes)).astype(np.int64)
             sizes = np.diff(ends, prepend=0)
         if compute_ms is not None:
-            factor = compute_ms * 1e6 / self.compute_ns
+            loading = forward[0] if self.has_loading else 0.0
+            factor = compute_ms * 1e6 / (self.compute_ns - loading)
             forward, backward = forward * factor, backward * factor
+            if self.has_loading:
+                forward[0] = loading
         return LayerProfile(self.name, self.names, forward, backward, sizes)
 
 

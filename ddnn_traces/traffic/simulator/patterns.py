@@ -226,6 +226,9 @@ def _fsdp(pattern: Pattern, run: Training) -> Iterator[Part]:
     """Fully sharded data parallel (Zhao et al. 2023): a layer's parameters are gathered before either pass, its
     gradients scattered behind the backward pass. The buffers of the job are the layers."""
     profile, workers = run.profile, _everybody(run)
+    loading = float(profile.forward_ns[: run.buffers[0].first].sum())  # or layers without gradients
+    if loading:
+        yield Compute("forward", loading)
     for shard in run.buffers:
         yield Call("allgather", "workers", shard.bytes, workers, channels=pattern.channels)
         yield Compute("forward", float(profile.forward_ns[shard.first : shard.last + 1].sum()))

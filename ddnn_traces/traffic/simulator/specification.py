@@ -37,6 +37,7 @@ LIST_KEYS = ("link_mbit", "compute_factors", "order")
 #: Keys of the layer profile.
 PROFILE_KEYS: dict[str, tuple[type, ...]] = {
     "profile": (str,), "layers": (int,), "model_bytes": (int,), "compute_ms": _NUMBER, "rescale": (bool,),
+    "loading_ms": _NUMBER,
     "layer_sizes": (str,), "forward_times": (str,), "backward_times": (str,),
 }  # fmt: skip
 KEYS: Keys = JOB_KEYS | PROFILE_KEYS
@@ -126,7 +127,17 @@ def _check_names(values: Mapping[str, Any], keys: Keys) -> None:
 
 
 def profile(given: Mapping[str, Any]) -> LayerProfile:
-    """The profile that the keys describe: the thesis's, a shipped one, a file, or three files. Raises UsageError."""
+    """The profile that the keys describe: the thesis's, a shipped one, a file, or three files; with the loading of its
+    inputs, where loading_ms says how long. Raises UsageError."""
+    loading = given.get("loading_ms")
+    if loading is None:
+        return _computing(given)
+    if not 0 <= loading < 1e9:
+        raise UsageError(f"loading_ms = {loading!r}; it must be 0 or more")
+    return _computing(given).with_loading(loading)
+
+
+def _computing(given: Mapping[str, Any]) -> LayerProfile:
     name = given.get("profile")
     files = [given[key] for key in _FILES if key in given]
     if files and (len(files) < len(_FILES) or name):
