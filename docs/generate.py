@@ -51,7 +51,8 @@ CHECKS_INTRODUCTION = "`ddnn-traces check` runs these; a sound dataset gives no 
 SWEEP_INTRODUCTION = """\
 They read the tables that `ddnn-traces ns3 sweep --out OUT` writes, and each other: in Python
 `ddnn_traces.query.sweep_queries.run(OUT, NAME)`. [sharing.md](../sharing.md) describes the tables and the measures.
-measures_by_axis reads the cells of `ddnn-traces simulate sweep --out OUT`, too.
+measures_by_axis reads the cells of `ddnn-traces simulate sweep --out OUT`, too, and layer_computation what
+`ddnn-traces simulate layers PROFILE --out OUT` writes.
 """
 
 

@@ -15,7 +15,7 @@ import ddnn_traces
 from ddnn_traces.messages import Messages
 from ddnn_traces.report import plot
 from ddnn_traces.report.charts import gao
-from ddnn_traces.traffic.simulator import sweep
+from ddnn_traces.traffic.simulator import layers, sweep
 
 HERE = Path(__file__).resolve().parent
 SAMPLE = HERE.parent / "data" / "sample"
@@ -30,6 +30,7 @@ COOKBOOK = {
 }  # fmt: skip
 #: Charts of docs/simulator.md, each of the sweep of docs/simulations/ that it is named after.
 SWEEPS = {"chang_1": "iteration_time", "chang_2": "remaining_time"}
+PROFILE = "resnet50"
 #: Of a browser that asks no server for anything.
 QUIET = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -53,6 +54,8 @@ def simulated(folder: Path) -> None:
         sweep.run(HERE / "simulations" / f"{name}.toml", folder / name, None, dataset=False, messages=Messages())
         gao.write_sweep(folder / name)
         shutil.copyfile(folder / name / f"{chart}.svg", HERE / "simulator" / f"{name}.svg")
+    layers.write(layers.read(PROFILE), folder / "profile.parquet")
+    shutil.copyfile(gao.write_profile(folder), HERE / "simulator" / f"profile_{PROFILE}.svg")
 
 
 def main() -> None:

@@ -76,8 +76,8 @@ def test_every_query_with_a_figure_is_among_the_charts():
     page = (DOCS / "charts.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^### (\w+)$", page, re.M)) == set(plot.DRAWN)
     shown = set(re.findall(r"^- `(\w+)`: ", page, re.M))
-    # charts of the command `simulate sweep`, of a query of sweeps
-    assert set(style.CHARTS) - shown == {"iteration_time", "remaining_time"}
+    # charts of the commands `simulate sweep` and `simulate layers`, of queries of sweeps
+    assert set(style.CHARTS) - shown == {"iteration_time", "remaining_time", "profile_layers"}
     assert len(re.findall(r"^!\[", page, re.M)) >= 3
 
 

@@ -278,6 +278,30 @@ def sweep(specification: Path, out: Path, jobs: int | None, dataset: bool, outpu
     output.emit(cells.to_arrow())
 
 
+@simulate.command(short_help="Draw the computation and gradients of a profile's layers")
+@click.argument("profile_name", metavar="PROFILE")
+@job_options([], "docs/simulator.md")
+@click.option("--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder of the chart.")
+@prints_rows(out=False)
+def layers(profile_name: str, settings: tuple[str, ...], out: Path, output: RowsOutput) -> None:
+    """Draw the times and gradients of a profile's layers, and the stages of an iteration: OUT/profile.svg.
+
+    PROFILE is thesis, a shipped profile (resnet50, ...), or a file of `ddnn-traces profile`. --set changes it, as
+    compute_ms=900 or loading_ms=90. The figures are those of Gao 2020, section 3.6.
+    """
+    from ddnn_traces.query import sweep_queries
+    from ddnn_traces.report.charts import gao
+    from ddnn_traces.traffic.simulator import layers as profiles
+    from ddnn_traces.traffic.simulator import specification
+
+    given = given_keys({"profile": profile_name}, settings, specification.PROFILE_KEYS)
+    found = specification.profile_of(given)
+    out.mkdir(parents=True, exist_ok=True)
+    profiles.write(found, out / f"{sweep_queries.PROFILE}.parquet")
+    say(f"wrote {gao.write_profile(out)}")
+    output.emit(sweep_queries.run(out, "layer_computation").to_arrow())
+
+
 @click.command(short_help="Measure the layers of a PyTorch model, for simulate and testbed")
 @click.option("--model", required=True, metavar="NAME", help="A model of torchvision (below), or MODULE:FUNCTION.")
 @click.option(

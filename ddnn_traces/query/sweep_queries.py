@@ -1,4 +1,4 @@
-"""Queries of a sweep, mostly of one on ns-3: SQL in queries/sweep/ over the Parquet files of its folder."""
+"""Queries of a sweep, mostly of one on ns-3, or of a profile: SQL in queries/sweep/ over Parquet files of a folder."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["queries", "run"]
 
-#: Tables of a sweep, OUT/NAME.parquet; thesis is what the text of Gao 2020 states.
-TABLES = ("cells", "background_flows", "transfers", "layers", "buffers")
+#: The table of a profile, which `simulate layers` writes.
+PROFILE = "profile"
+#: Tables of a sweep or profile, OUT/NAME.parquet; thesis is what the text of Gao 2020 states.
+TABLES = ("cells", "background_flows", "transfers", "layers", "buffers", PROFILE)
 THESIS = "thesis"
 #: The one query of queries/ that those of a sweep read.
 STUDENT_T = "student_t"
@@ -59,7 +61,8 @@ def run(sweep: Path, name: str, **params: Any) -> pl.DataFrame:
         for table in (table for table in TABLES if table in read):
             path = sweep / f"{table}.parquet"
             if not path.is_file():
-                raise NoDataError(f"{path}: is missing; ddnn-traces ns3 sweep --out {sweep} writes it")
+                command = "simulate layers" if table == PROFILE else "ns3 sweep"
+                raise NoDataError(f"{path}: is missing; ddnn-traces {command} --out {sweep} writes it")
             connection.execute(f"CREATE VIEW {table} AS {_rows_of(connection, path)}")
         if THESIS in read:
             connection.execute(f"CREATE VIEW {THESIS} AS FROM read_csv({_quoted(folder() / 'gao.csv')}, header = true)")

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 import ddnn_traces
 from ddnn_traces.cli import cli
 from ddnn_traces.errors import DdnnTracesError
-from ddnn_traces.traffic.simulator import sweep
+from ddnn_traces.traffic.simulator import layers, sweep
 
 MEASURED = Path(__file__).parents[2] / "data" / "dataset"
 SWEEP = 'bandwidth_mbit = [1000, 5000]\nqueue = ["fifo", "priority"]\nbarrier = false\n'
@@ -92,6 +92,32 @@ def test_a_measured_run_on_another_network() -> None:
     found = rows("--like", name, "--dataset", str(MEASURED), "--bandwidth-factor", "0.5", "--more-delay-ms", "10")
     assert [row["what"] for row in found] == ["measured", "replayed", "changed"]
     assert (found[2]["bandwidth_mbit"], found[2]["delay_ms"]) == (500, 20)
+
+
+def test_the_layers_of_a_profile_are_drawn(tmp_path: Path) -> None:
+    found = rows("layers", "resnet50", "--set", "loading_ms=90", "--out", str(tmp_path / "out"))
+    profile = layers.read("resnet50")
+    assert len(found) == 1 + 2 * profile.layers and found[0]["pass"] == "loading"
+    assert found[-1]["so_far_ms"] == pytest.approx(90 + profile.compute_ns / 1e6)
+    drawn = (tmp_path / "out" / "profile.svg").read_text()
+    assert "forward time (ms)" in drawn and "computation so far (ms)" in drawn and ">loading<" in drawn
+    assert rows("layers", "thesis", "--out", str(tmp_path / "out"))[0]["name"] == "layer-0"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nope"], "nope: no such file, and no shipped profile"),
+        (["thesis", "--set", "workers=3"], "workers: no such key"),
+        (["thesis", "--set", "link_mbit=[1]"], "link_mbit: is of a job; give keys of a profile: profile, layers,"),
+        (["thesis", "--set", "compute_ms=slow"], "compute_ms = 'slow'; it must be a number"),
+    ],
+)
+def test_what_is_no_profile(words: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(DdnnTracesError) as caught:
+        run("layers", *words, "--out", str(tmp_path / "out"))
+    assert message in str(caught.value)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_sweep_is_resumed_and_drawn(tmp_path: Path) -> None:

@@ -77,6 +77,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "end_ns": 1_600_000_000,
     }
     pl.DataFrame(layers).write_parquet(out / "layers.parquet")
+    profile = {
+        "layer": [-1, 0, 1], "name": ["loading", "a", "b"], "forward_ms": [12.0, 3.0, 1.0],
+        "backward_ms": [0.0, 5.0, 4.0], "gradient_bytes": [0, 10, 20],
+    }  # fmt: skip
+    pl.DataFrame(profile).write_parquet(out / "profile.parquet")
     buffers = {"cell": 0, "buffer": [0, 1], "first_layer": [0, 5], "last_layer": [4, 9], "bytes": 10}
     pl.DataFrame(buffers).write_parquet(out / "buffers.parquet")
     return out
@@ -313,6 +318,14 @@ def test_of_more_than_eight_lines_an_axis_has_panels(tmp_path: Path) -> None:
     assert rows(simulated(tmp_path, {"queue": ["fifo", "priority"]}), "measures_by_axis", *columns) == []
 
 
+def test_layers_of_a_profile_are_in_the_order_of_an_iteration(folder: Path) -> None:
+    columns = ("place", "pass", "layer", "name", "ms", "so_far_ms", "gradient_bytes")
+    assert rows(folder, "layer_computation", *columns) == [
+        (0, "loading", -1, "loading", 12, 12, 0), (1, "forward", 0, "a", 3, 15, 10), (2, "forward", 1, "b", 1, 16, 20),
+        (3, "backward", 1, "b", 4, 20, 20), (4, "backward", 0, "a", 5, 25, 10),
+    ]  # fmt: skip
+
+
 def test_inputs_of_a_head_are_what_its_sql_reads() -> None:
     tables = {
         *sweep_queries.TABLES,
@@ -351,6 +364,8 @@ def test_a_wrong_name_and_a_missing_table_are_one_line(folder: Path, tmp_path: P
         sweep_queries.run(folder, "nothing")
     with pytest.raises(NoDataError, match=r"cells\.parquet: is missing; ddnn-traces ns3 sweep --out"):
         sweep_queries.run(tmp_path, "paired_flows")
+    with pytest.raises(NoDataError, match=r"profile\.parquet: is missing; ddnn-traces simulate layers --out"):
+        sweep_queries.run(tmp_path, "layer_computation")
 
 
 def test_the_page_shows_what_the_kept_tables_give() -> None:

@@ -34,6 +34,13 @@ REMAINING = pl.DataFrame(
         ["distribution_remaining_ms"] * 2, "ms": [9.0, 12.5, 250.0, 130.0],
     }
 )  # fmt: skip
+LAYERS = pl.DataFrame(
+    {
+        "place": range(5), "pass": ["loading", "forward", "forward", "backward", "backward"], "layer": [-1, 0, 1, 1, 0],
+        "name": ["loading", "a", "b", "b", "a"], "ms": [9.0, 4.0, 2.0, 5.0, 7.0],
+        "so_far_ms": [9.0, 13.0, 15.0, 20.0, 27.0], "gradient_bytes": [0, 100_000, 9_000_000, 9_000_000, 100_000],
+    }
+)  # fmt: skip
 SIMULATED = pl.DataFrame(
     {
         "model": "thesis", "topology": "ring", "workers": 2, "variant": ["fifo-barrier", None],
@@ -50,7 +57,8 @@ def specs(made: Report, query: Query) -> dict[str, dict[str, Any]]:
     not_in_the_report = {
         "duration_by_loss": lossy(), "regression_quantiles": SYNTHETIC_FIT,
         "samples_by_condition": sweep(), "iteration_time": ITERATIONS, "simulated_step_time": SIMULATED,
-        "remaining_time": REMAINING, "layer_timeline": pl.read_csv(SLACK), "volume_by_law": BY_LAW,
+        "remaining_time": REMAINING, "profile_layers": LAYERS, "layer_timeline": pl.read_csv(SLACK),
+        "volume_by_law": BY_LAW,
     }  # fmt: skip
     assert specs.keys().isdisjoint(not_in_the_report)
     return specs | {name: spec_of(name, frame) for name, frame in not_in_the_report.items()}

@@ -50,6 +50,18 @@ def test_every_shipped_profile_is_read() -> None:
     assert read("resnet50").model_bytes == 4 * 25_557_032
 
 
+def test_the_page_states_what_the_profile_of_resnet50_has() -> None:
+    """As the thesis's figure 3.4: forward times fall, and the last layers have most of the gradients."""
+    page = " ".join((Path(__file__).parents[2] / "docs" / "simulator.md").read_text(encoding="utf-8").split())
+    found = read("resnet50")
+    thirds = [round(part.sum() / 1e6) for part in np.array_split(found.forward_ns, 3)]
+    assert thirds == sorted(thirds, reverse=True)
+    assert f"thirds of the {found.layers} layers take {thirds[0]}, {thirds[1]} and {thirds[2]} ms" in page
+    last = found.gradient_bytes[-30:].sum() / found.model_bytes
+    assert f"The last 30 layers have {100 * last:.0f}% of the gradients" in page
+    assert f"Forward to backward is 1:{found.backward_ns.sum() / found.forward_ns.sum():.2f}," in page
+
+
 def test_loading_is_a_first_layer_that_other_sums_leave_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("layer,forward_ms,backward_ms,gradient_bytes\nloading,12,0,0\na,3,5,10\nb,1,3,20\n")
     own = specification.profile({"profile": str(tmp_path / "p.csv"), "compute_ms": 24})

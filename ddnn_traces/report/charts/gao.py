@@ -466,6 +466,55 @@ def _job_lines(
     return layers.properties(title=title) if title else layers
 
 
+_PASSES = {"loading": PINK, "forward": BLUE, "backward": ORANGE}
+
+
+def write_profile(out: Path) -> Path:
+    """Draw the profile in OUT into OUT/profile.svg; the file."""
+    path = out / "profile.svg"
+    chart = profile_layers(sweep_queries.run(out, "layer_computation"))
+    with whole_file(path) as half_written:
+        half_written.write_text(style.svg(chart.to_dict()), encoding="utf-8")
+    return path
+
+
+@style.chart("Forward time and gradients of each layer, computation in the order of an iteration, and its stages")
+def profile_layers(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """The layers of a profile, of rows of layer_computation: gao figs. 3.4 (above), 3.6, 3.7, 3.5 (below)."""
+    rows = frame.with_columns(gradient_mb=pl.col("gradient_bytes") / 1e6)
+    forward, computed = rows.filter(pl.col("pass") == "forward"), rows.filter(pl.col("pass") != "loading")
+    colors = {name: color for name, color in _PASSES.items() if name in rows["pass"]}
+    color = style.kind_color("pass:N", None, colors)
+    layer = alt.X("layer:Q", title="layer (number from the input on)", scale=alt.Scale(nice=False))
+    place = alt.X("place:Q", title="place in the iteration (number)", scale=alt.Scale(nice=False))
+    stages = style.data_chart(rows).transform_aggregate(ms="sum(ms)", groupby=["pass"])
+    bars = stages.mark_bar(height=14).encode(
+        x=alt.X("ms:Q", title="duration in an iteration (ms)"),
+        y=alt.Y("pass:N", title=None, sort=[*_PASSES]),
+        color=color,
+        tooltip=style.tips(("pass:N", "stage"), ("ms:Q", "duration (ms)", ",.1f")),
+    )
+    drawn: alt.TopLevelMixin = alt.vconcat(
+        alt.hconcat(
+            _of_layers(forward, layer, "ms", "forward time (ms)", alt.value(BLUE)),
+            _of_layers(forward, layer, "gradient_mb", "gradients (MB)", alt.value(GREEN)),
+        ),
+        alt.hconcat(
+            _of_layers(computed, place, "ms", "computation (ms)", color),
+            _of_layers(computed, layer, "so_far_ms", "computation so far (ms)", color),
+        ),
+        bars.properties(width=2 * _WIDTH + 70),
+    )
+    return drawn
+
+
+def _of_layers(rows: pl.DataFrame, x: alt.X, y: str, title: str, color: Any) -> Any:
+    tips = style.tips(("name:N", "layer"), ("pass:N", "pass"), (f"{y}:Q", title, ",.4~g"))
+    line = style.data_chart(rows).mark_line(strokeWidth=1.2)
+    drawn = line.encode(x=x, y=alt.Y(f"{y}:Q", title=title), color=color, tooltip=tips)
+    return drawn.properties(width=_WIDTH, height=_HEIGHT)
+
+
 @style.chart("Step time of simulated runs by rate of the links, a line for each job and each order of exchanges")
 def simulated_step_time(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Step time against the rate of the links, a line a job and variant, of query link_utilization: gao fig. 4.7."""

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.store.whole_files import whole_file
 from ddnn_traces.text_files import MOST_TABLE, read_bytes, read_text
 from ddnn_traces.traffic.traffic import Floats, Ints
 
@@ -113,6 +114,20 @@ def thesis(layers: int = 100, model_bytes: int = 100_000_000, compute_ms: float 
     sizes = np.rint(multiples * (2 * model_bytes / (9 * layers))).astype(np.int64)
     names = tuple(f"layer-{i}" for i in range(layers))
     return LayerProfile("thesis", names, rising[::-1] / 3, rising * 2 / 3, sizes)
+
+
+def write(profile: LayerProfile, path: Path) -> None:
+    """Write a profile as Parquet: layer (number from the input on, -1: loading), name, and the times and bytes of
+    COLUMNS."""
+    frame = pl.DataFrame(
+        {
+            "layer": np.arange(profile.layers) - int(profile.has_loading), "name": profile.names,
+            "forward_ms": profile.forward_ns / 1e6, "backward_ms": profile.backward_ns / 1e6,
+            "gradient_bytes": profile.gradient_bytes,
+        }
+    )  # fmt: skip
+    with whole_file(path) as half_written:
+        frame.write_parquet(half_written)
 
 
 def read(name: str | Path) -> LayerProfile:

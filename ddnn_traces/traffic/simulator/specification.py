@@ -126,6 +126,14 @@ def _check_names(values: Mapping[str, Any], keys: Keys) -> None:
             raise UsageError(f"{name} = {value!r}; it must be {wanted}{several}")
 
 
+def profile_of(values: Mapping[str, Any]) -> LayerProfile:
+    """As profile, of keys that nobody has looked at: also raises UsageError for one of a job, and for a wrong type."""
+    _check_names(values, PROFILE_KEYS)
+    if lists := values.keys() & set(LIST_KEYS):
+        raise UsageError(f"{min(lists)}: is of a job; give keys of a profile: {', '.join(PROFILE_KEYS)}")
+    return profile(values)
+
+
 def profile(given: Mapping[str, Any]) -> LayerProfile:
     """The profile that the keys describe: the thesis's, a shipped one, a file, or three files; with the loading of its
     inputs, where loading_ms says how long. Raises UsageError."""
