@@ -56,6 +56,12 @@ def simulated(**values: Any) -> PatternResult:
             30 + 4 * 3 * (1 + 0.5) + 14 * (2_000_000 / BYTES_PER_MS + 0.5),
         ),
         ({"name": "fsdp"}, {"loading_ms": 7}, 37 + 3 * 7 * 16_000_000 / 8 / BYTES_PER_MS + 3 * 3 * 7 * 0.5),
+        # two layers whole, two in three parts each: gathered apart, and computed once
+        (
+            {"name": "fsdp"},
+            {"split_tensors": True, "fusion_bytes": 2_700_000},
+            30 + 3 * 7 * 16_000_000 / 8 / BYTES_PER_MS + 3 * 8 * 7 * 0.5,
+        ),
         ({"name": "rings"}, {"loading_ms": 7}, 37 + 14 * (2_000_000 / BYTES_PER_MS + 0.5)),
         ({"name": "rings"}, {"update_ms": 7}, 37 + 14 * (2_000_000 / BYTES_PER_MS + 0.5)),
     ],

@@ -381,10 +381,13 @@ def write_sweep(out: Path) -> list[Path]:
     remaining = rows.filter(pl.col("measure").is_in(_REMAINING))
     written = []
     for draw, drawn in ((iteration_time, iterations), (remaining_time, remaining)):
-        if drawn.height:
-            written.append(out / f"{draw.__name__}.svg")
-            with whole_file(written[-1]) as half_written:
-                half_written.write_text(style.svg(draw(drawn).to_dict()), encoding="utf-8")
+        file = out / f"{draw.__name__}.svg"
+        if drawn.is_empty():
+            file.unlink(missing_ok=True)  # of a sweep before this one
+            continue
+        with whole_file(file) as half_written:
+            half_written.write_text(style.svg(draw(drawn).to_dict()), encoding="utf-8")
+        written.append(file)
     return written
 
 

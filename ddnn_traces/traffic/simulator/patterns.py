@@ -6,9 +6,11 @@ in. A worker waits for no other than those of its groups. task_graph.py makes tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from math import gcd
+from operator import attrgetter
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -224,18 +226,23 @@ def _neighbours(run: Training, size: int) -> Ints:
 
 def _fsdp(pattern: Pattern, run: Training) -> Iterator[Part]:
     """Fully sharded data parallel (Zhao et al. 2023): a layer's parameters are gathered before either pass, its
-    gradients scattered behind the backward pass. The buffers of the job are the layers."""
+    gradients scattered behind the backward pass. The buffers of the job are the layers, or parts of one."""
     profile, workers = run.profile, _everybody(run)
     loading = float(profile.forward_ns[: run.buffers[0].first].sum())  # or layers without gradients
     if loading:
         yield Compute("forward", loading)
-    for shard in run.buffers:
-        yield Call("allgather", "workers", shard.bytes, workers, channels=pattern.channels)
-        yield Compute("forward", float(profile.forward_ns[shard.first : shard.last + 1].sum()))
-    for shard in reversed(run.buffers):
-        yield Call("allgather", "workers", shard.bytes, workers, channels=pattern.channels)
-        yield Compute("backward", float(profile.backward_ns[shard.first : shard.last + 1].sum()))
-        yield Call("reduce_scatter", "workers", shard.bytes, workers, channels=pattern.channels)
+
+    def exchanged(kind: str, shards: Iterable[Buffer]) -> Iterator[Part]:
+        return (Call(kind, "workers", shard.bytes, workers, channels=pattern.channels) for shard in shards)
+
+    layers = [list(parts) for _, parts in itertools.groupby(run.buffers, attrgetter("first"))]
+    for parts in layers:
+        yield from exchanged("allgather", parts)
+        yield Compute("forward", float(profile.forward_ns[parts[0].first : parts[-1].last + 1].sum()))
+    for parts in reversed(layers):
+        yield from exchanged("allgather", parts)
+        yield Compute("backward", float(profile.backward_ns[parts[0].first : parts[-1].last + 1].sum()))
+        yield from exchanged("reduce_scatter", parts)
 
 
 def _pipeline(pattern: Pattern, run: Training) -> Iterator[Part]:
