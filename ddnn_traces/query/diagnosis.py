@@ -284,7 +284,7 @@ def _of_quiet_jobs(dataset: Dataset, quiet: list[_Job], in_doubt: set[_Job]) -> 
 
 def _no_cost(bounds: str) -> str:
     """What "nothing stands out" rests on. bounds: 5% of a step; empty where no host enters a collective twice."""
-    return f": no host and no link alone costs 5% of a step ({bounds})." if bounds else "."
+    return f": no host and no link alone is seen to cost 5% of a step ({bounds})." if bounds else "."
 
 
 def sends_alone(job_parallelism: pl.DataFrame) -> set[_Job]:

@@ -55,7 +55,8 @@ def test_diagnose_prints_findings_and_the_rest(command: RunCommand, tmp_path: Pa
     assert said[0] == "late:"
     assert said[1].startswith("  1. worker-2 is late in 1")
     assert said[2:] == [
-        "Nothing stands out in 1 job: no host and no link alone costs 5% of a step (even: 2.89 ms in 11 steps).",
+        "Nothing stands out in 1 job: no host and no link alone is seen to cost 5% of a step "
+        "(even: 2.89 ms in 11 steps).",
         "In 1 run (alone) one host alone was captured, so no job is seen: what the others send to each other is "
         "missing. Its flows, volumes and steps are there (queries traffic_matrix, inferred_steps); topology, "
         "collectives and slow hosts need the captures of all hosts.",
@@ -265,8 +266,8 @@ def test_the_headline_leaves_out_jobs_whose_steps_are_doubtful(tmp_path: Path) -
         assert opened.query("verdicts")["run_id"].to_list() == ["late"]
         [section] = steps.chapter.sections(results, only=["delays"])
     assert section.headline.startswith(
-        "Nothing stands out in 1 job: no host and no link alone costs 5% of a step. A cause that all hosts share is "
-        "not seen. What 1 job loses is doubtful, as its steps are (query jobs); the costliest, in late: "
+        "Nothing stands out in 1 job: no host and no link alone is seen to cost 5% of a step. A cause that all hosts "
+        "share is not seen. What 1 job loses is doubtful, as its steps are (query jobs); the costliest, in late: "
         "worker-2 is late in"
     )
     [table] = section.tables
@@ -429,7 +430,9 @@ def test_clocks_that_differ_are_said_where_times_of_hosts_are_compared(command: 
     assert said[2:4] == ["r:", f"  {sentence}"]
     assert said[4].startswith("  1. worker-2 is late")
     assert said[4].endswith("; not established: clocks of the hosts differ by half of this and more.")
-    assert said[5].startswith("Nothing stands out in 1 job: no host and no link alone costs 5% of a step (quiet: ")
+    assert said[5].startswith(
+        "Nothing stands out in 1 job: no host and no link alone is seen to cost 5% of a step (quiet: "
+    )
     assert said[6].startswith("quiet: The clocks of worker-1 and worker-4 differ by 30 ms ") and len(said) == 7
     assert "(editcap -t 0.03 for worker-4)" in said[6]
     assert other == f"run r: {sentence}" and note == f"run {said[6]}"
@@ -570,6 +573,6 @@ def test_of_jobs_of_sends_alone_diagnose_says_that_no_host_can_be_called_slow(
     assert "In 1 job (sends) collectives are sends between two hosts each, so nobody can tell" in section.headline
     assert [(one.run_id, one.kind) for one in told.remarks] == [("even", "nothing"), ("sends", "sends_alone")]
     assert told.lines()[0].startswith(
-        "Nothing stands out in 1 job: no host and no link alone costs 5% of a step (even: "
+        "Nothing stands out in 1 job: no host and no link alone is seen to cost 5% of a step (even: "
     )
     assert told.lines()[1].startswith("sends, job 0: Its collectives are sends between two hosts each, so nobody ")

@@ -183,8 +183,8 @@ def _nothing(unsure: int, jobs: int) -> str:
     if not jobs:
         return ""
     return (
-        f"Nothing stands out in {counted(jobs, 'job')}: no host and no link alone costs 5% of a step. A cause that all "
-        "hosts share is not seen."
+        f"Nothing stands out in {counted(jobs, 'job')}: no host and no link alone is seen to cost 5% of a step. A "
+        "cause that all hosts share is not seen."
     )
 
 
