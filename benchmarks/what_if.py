@@ -39,7 +39,7 @@ def read(path: Path) -> list[Facts]:
 
 def page(facts: Sequence[Facts]) -> str:
     rows = what_if_score.score(facts)
-    below = [f.run_id for f in facts if f.step_ms < 0.98 * f.floor_ms]
+    below = [f.run_id for f in facts if f.is_below_floor]
     parts = [
         "# Errors of what-if predictions",
         "`python benchmarks/what_if.py` writes this page from data/dataset and data/sample. "

@@ -14,8 +14,7 @@ WITH passes AS (
     FROM profile
     UNION ALL
     SELECT 'backward', layer, name, backward_ms, gradient_bytes FROM profile WHERE layer >= 0
-),
-placed AS (
+), placed AS (
     SELECT *, row_number() OVER (
         ORDER BY pass = 'backward', CASE WHEN pass = 'backward' THEN -layer ELSE layer END
     ) - 1 AS place

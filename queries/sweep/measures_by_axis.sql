@@ -15,23 +15,18 @@ WITH axes AS (
     FROM cell_settings
     GROUP BY setting
     HAVING count(DISTINCT value) > 1
-),
-x_axis AS (
+), x_axis AS (
     SELECT setting AS parameter FROM axes WHERE is_number ORDER BY setting = 'seed', number DESC, position LIMIT 1
-),
-others AS (
+), others AS (
     SELECT * FROM axes WHERE setting NOT IN (SELECT parameter FROM x_axis)
-),
-panel_axis AS (
+), panel_axis AS (
     SELECT setting FROM others
     WHERE (SELECT product(number) FROM others) > 8 ORDER BY number DESC, position LIMIT 1
-),
-words AS (
+), words AS (
     SELECT cell, setting, axes.position, setting || ' ' || regexp_replace(value, '\.0$', '') AS word
     FROM cell_settings
     JOIN axes USING (setting)
-),
-lines AS (
+), lines AS (
     SELECT cell,
         any_value(word) FILTER (setting IN (SELECT setting FROM panel_axis)) AS panel,
         string_agg(word, ', ' ORDER BY position) FILTER (
@@ -39,8 +34,7 @@ lines AS (
         ) AS series
     FROM words
     GROUP BY cell
-),
-measured AS (
+), measured AS (
     UNPIVOT (SELECT cell, COLUMNS('(iteration|remaining)_ms$') FROM cells)
     ON COLUMNS(* EXCLUDE (cell))
     INTO NAME measure VALUE ms

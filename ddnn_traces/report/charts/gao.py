@@ -385,10 +385,14 @@ def write_sweep(out: Path) -> list[Path]:
         if drawn.is_empty():
             file.unlink(missing_ok=True)  # of a sweep before this one
             continue
-        with whole_file(file) as half_written:
-            half_written.write_text(style.svg(draw(drawn).to_dict()), encoding="utf-8")
-        written.append(file)
+        written.append(_written(draw(drawn), file))
     return written
+
+
+def _written(chart: alt.TopLevelMixin, file: Path) -> Path:
+    with whole_file(file) as half_written:
+        half_written.write_text(style.svg(chart.to_dict()), encoding="utf-8")
+    return file
 
 
 @style.chart("Iteration time of simulated runs against a parameter, a line for each combination of the others")
@@ -474,11 +478,7 @@ _PASSES = {"loading": PINK, "forward": BLUE, "backward": ORANGE}
 
 def write_profile(out: Path) -> Path:
     """Draw the profile in OUT into OUT/profile.svg; the file."""
-    path = out / "profile.svg"
-    chart = profile_layers(sweep_queries.run(out, "layer_computation"))
-    with whole_file(path) as half_written:
-        half_written.write_text(style.svg(chart.to_dict()), encoding="utf-8")
-    return path
+    return _written(profile_layers(sweep_queries.run(out, "layer_computation")), out / "profile.svg")
 
 
 @style.chart("Forward time and gradients of each layer, computation in the order of an iteration, and its stages")

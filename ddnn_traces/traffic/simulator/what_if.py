@@ -120,9 +120,14 @@ class Facts:
         """Least time of a step: its logged computation, its bytes at the links' rate, the delay of each round."""
         delays = self.rounds * self.delay_ms
         exchange = max(self.transmission_ms, delays) if self.is_pipelined else self.transmission_ms + delays
-        if self.topology == "pair_averaging":
+        if self.topology == "pair_averaging":  # no barrier: hosts send while others compute
             return max(self.compute_ms or 0.0, exchange)
         return (self.compute_ms or 0.0) + exchange - self.hidden_ms(exchange)
+
+    @property
+    def is_below_floor(self) -> bool:
+        """Whether its measured step contradicts its floor, as where the rate of its links is declared wrongly."""
+        return self.step_ms < _LEAST_OF_FLOOR * self.floor_ms
 
 
 @dataclass(frozen=True)
@@ -391,7 +396,7 @@ def like(facts: Sequence[Facts], run_id: str, change: Change) -> pl.DataFrame:
     run = known[run_id]
     if run.loss_pct > 0:
         raise UsageError(f"{run_id}: loss_pct = {run.loss_pct:g}: what TCP sends again is not in the law; take another")
-    if run.step_ms < _LEAST_OF_FLOOR * run.floor_ms:
+    if run.is_below_floor:
         raise UsageError(
             f"{run_id}: its step of {run.step_ms:.4g} ms is shorter than the {run.floor_ms:.4g} ms that it takes at "
             f"least with links of {run.bandwidth_mbit:g} Mbit/s; correct bandwidth_mbit in its run.toml or runs.csv, "
