@@ -17,6 +17,7 @@ import numpy as np
 from ddnn_traces.collectives import shapes
 from ddnn_traces.collectives.completion import apart, completed, divided
 from ddnn_traces.collectives.phases import EQUAL, SAME_LENGTH, Collective, Parts, Phase, measured, part_in, pause
+from ddnn_traces.collectives.rounds import cuts
 from ddnn_traces.collectives.sends import (
     GLOO_HEADER,
     MOSTLY,
@@ -29,7 +30,7 @@ from ddnn_traces.collectives.sends import (
     without_headers,
     without_pairs,
 )
-from ddnn_traces.collectives.sharded import roles_of
+from ddnn_traces.collectives.sharded import in_order, roles_of
 from ddnn_traces.collectives.steps import Steps
 from ddnn_traces.collectives.streams import Array, Stream, by_hosts, groups, header_bytes, hosts_of, without_control
 from ddnn_traces.collectives.twins import with_same_calls
@@ -75,7 +76,7 @@ def collectives(
         else:
             result += _at_once(phase, steps, parts) or sends_of(phase, steps, parts)
     for phases in of_rings.values():
-        result += _of_ring(phases, header)
+        result += _shards_without_pause(phases, steps, parts, header) or _of_ring(phases, header)
     result = with_same_calls(result, steps, parts)
     if (one := _whole_step(result, steps, header)) is not None:
         if (told := _of_chain(one, steps, parts)) is not None:
@@ -261,6 +262,26 @@ def _shards(runs: Sequence[list[_Piece]], size: int, header: float) -> list[Coll
             is_doubled = sum(volumes) > _DOUBLED * sum(volume for some in roles for _, volume in some)
             told = _SHARD + (_AS_ALL_REDUCE if is_doubled else "")
             return [_half(part, *role, size, told) for part, some in zip(parts, roles, strict=True) for role in some]
+    return None
+
+
+def _shards_without_pause(
+    phases: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts], header: float
+) -> list[Collective] | None:
+    """The collectives of a fully sharded step, which gathers the next layer while one computes, by the lengths of their
+    rounds; None where it is another one."""
+    size, flows = len(phases[0].hosts), [*phases[0].spans]
+    for way, cut in enumerate(cuts(flows[0], phases, steps)):
+        if not in_order([stop - begin for begin, stop in cut]):
+            continue
+        others = [own[way] for stream in flows[1:] if (own := cuts(stream, phases, steps))]
+        if len(others) < len(flows) - 1 or any(len(other) != len(cut) for other in others):
+            continue
+        spans = (dict(zip(flows, some, strict=True)) for some in zip(cut, *others, strict=True))
+        pieces = [[_Piece(phase, size - 1)] for one in spans if (phase := measured(one, steps, parts))]
+        roles = in_order([_volume(piece, header) for piece in pieces])
+        if roles and len(pieces) == len(cut):
+            return [_half(part, *role, size, _SHARD) for part, role in zip(pieces, roles, strict=True)]
     return None
 
 

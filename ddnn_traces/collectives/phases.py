@@ -278,16 +278,25 @@ def part_in(part: Parts, span: tuple[float, float], steps: Steps) -> Parts:
     return Parts(*(values[inside] for values in (part.step, part.begin, part.stop, part.first, part.last)))
 
 
+def common_ends(ends: Array, begins: Array, span: tuple[float, float]) -> list[float]:
+    """Places in these bytes of a step at which a message of a flow ends in most steps. ends: of its messages; begins:
+    of the steps; bytes of the stream."""
+    low, high = (np.searchsorted(ends, begins + at, "right") for at in span)
+    places = concatenated([ends[a:b] - begin for a, b, begin in zip(low, high, begins, strict=True)])
+    step = np.repeat(np.arange(len(begins)), high - low)
+    order = np.argsort(places, kind="stable")
+    places, step = places[order], step[order]
+    return [
+        float(np.median(places[same]))
+        for same in groups(places, _SAME_END)
+        if len(np.unique(step[same])) >= _LEAST_ENDS * len(begins)
+    ]
+
+
 def _messages(stream: Stream, span: tuple[float, float], steps: Steps, whole: Array) -> tuple[int, Array, Array]:
     """Places in a span at which a message of a flow ends in most steps; lengths of messages, and where they begin."""
     begins = steps.first[stream] + whole * steps.size[stream]
-    low = np.searchsorted(stream.ends, begins + span[0] + 100, "right")
-    high = np.searchsorted(stream.ends, begins + span[1] + 200, "right")
-    ends = concatenated([stream.ends[a:b] - begin for a, b, begin in zip(low, high, begins, strict=True)])
-    numbers = np.repeat(whole, high - low)
-    order = np.argsort(ends, kind="stable")
-    ends, numbers = ends[order], numbers[order]
-    count = sum(len(np.unique(numbers[same])) >= _LEAST_ENDS * len(whole) for same in groups(ends, _SAME_END))
+    count = len(common_ends(stream.ends, begins, (span[0] + 100, span[1] + 200)))
     sure = stream.sure if len(stream.sure) else stream.ends
     before, high = (np.searchsorted(sure, begins + at, "right") for at in (span[0] - 200, span[1] + 200))
     lengths = concatenated([np.diff(sure[a:b]) for a, b in zip(before, high, strict=True)])

@@ -14,12 +14,14 @@ import numpy as np
 from ddnn_traces.collectives.streams import groups
 
 _SAME = 0.03  # of a shard, between its three volumes
+_SAME_ROUNDS = 0.01  # the same, of collectives that messages bound
 _EXACT = 5e-4  # of the bytes, for a sum of shards
 _MOST_SUMS = 300
 _MOST_PHASES = 9  # that are looked at as sums of shards
 _MOST_SHARDS = 4
 _LEAST_SHARD = 100.0  # bytes
-_LEAST_JOINED = 3  # shards, where two all-gathers of the last one are a phase: fewer fit by chance
+_LEAST_JOINED = 3  # shards, where two all-gathers of the last one are a phase, or one is missing: fewer fit by chance
+_LEAST_CALLS = 6  # of a step with two shards
 
 #: Of a collective: its kind, and the bytes of the all-gather of its shard.
 Role = tuple[str, float]
@@ -83,6 +85,30 @@ def _sharded_from_its_start(volumes: Sequence[float]) -> list[Role] | None:
         again.append(places[1:])
     in_reverse = all(one[place] > other[place] for one, other in itertools.pairwise(again) for place in (0, 1))
     return roles if in_reverse else None
+
+
+def in_order(volumes: Sequence[float]) -> list[Role] | None:
+    """The collectives of a fully sharded step, by their volumes in their order; None where it is another one.
+
+    Layers may have equal sizes, but not all. The first and the last one may stay whole between the passes, and
+    gradients may have twice the bytes of the parameters, as float32 beside bfloat16.
+    """
+    if len(volumes) < _LEAST_CALLS or _nearly(min(volumes), max(volumes)):
+        return None
+    ways = itertools.product(range(len(volumes)), (1, 2), (False, True), (False, True), (False, True))
+    for begin, scattered, is_kept, is_ahead, is_last_kept in ways:
+        count, left = divmod(len(volumes) + is_kept + is_last_kept, 3)
+        if left or count < (_LEAST_JOINED if is_kept or is_last_kept else 2):
+            continue
+        turned = [*volumes[begin:], *volumes[:begin]]
+        shards = turned[:count]
+        backward = _backward(shards, is_kept, is_ahead)
+        backward[0] = backward[0][is_last_kept:]
+        kinds = [*(("all_gather", shard) for shard in shards), *itertools.chain.from_iterable(backward)]
+        roles = [(kind, shard * (scattered if kind == "reduce_scatter" else 1)) for kind, shard in kinds]
+        if all(_nearly(expected, volume) for (_, expected), volume in zip(roles, turned, strict=True)):
+            return [*roles[len(volumes) - begin :], *roles[: len(volumes) - begin]]
+    return None
 
 
 def _in_layers(volumes: Sequence[float], pauses: Sequence[float]) -> list[list[Role]] | None:
@@ -150,6 +176,10 @@ def _matched(backward: Sequence[list[Role]], volumes: Sequence[float], scattered
             found.append(left[: fits[0]])
             left = left[fits[0] :]
     return found if len(found) == len(volumes) else None
+
+
+def _nearly(one: float, other: float) -> bool:
+    return abs(one - other) <= max(_SAME_ROUNDS * one, 100.0)
 
 
 def _same(one: float, other: float) -> bool:
