@@ -10,7 +10,7 @@
 -- column: communicator from collective_times
 -- column: span_ms ms; from the first host's entry to the last data; null below 10 ms, as collective_times.duration_ms
 -- column: waiting_ms ms; from the first host's entry to the last one's
--- column: transfer_ms ms; payload of the link that has most to send, at usual_gbit_per_s of edge_times
+-- column: transfer_ms ms; payload of the link that has most to send, at usual_gbit_per_s of edge_times: at most the declared rate. Null where neither a link nor the run tells a rate; too short where none is declared and bursts pass the point of capture
 -- column: slow_link_ms ms; what the next four leave of the costliest link's cost: the one with the largest excess_ms, above 0, and late_ms
 -- column: delay_ms ms; of that link: late_ms, and excess_ms where it has some and nothing below explains it
 -- column: other_traffic_ms ms; time of other_bytes but incast_bytes of that link at its usual rate, at most its excess_ms

@@ -1,7 +1,7 @@
 -- question: How long does each host send to each other for a collective, and how long where it goes as on similar links?
 -- subject: delays
 -- row: a run, a job, a step, a collective, and a sender and receiver of its data
--- inputs: flows, messages, flow_windows, job_flows, step_collectives, collective_transfers
+-- inputs: runs, flows, messages, flow_windows, job_flows, step_collectives, collective_transfers
 -- answer: step, src_ip, dst_ip, excess_ms
 -- column: run_id from collective_transfers
 -- column: job from collective_transfers
@@ -11,7 +11,7 @@
 -- column: dst_ip
 -- column: payload_bytes bytes; of its messages with data for the collective
 -- column: gbit_per_s Gbit/s; first quartile over stretches of the stream, each from its first to its last packet: bursts that a queue or bucket lets pass at once hardly count. Null where it sends single packets, or less than 16 KiB at a time
--- column: usual_gbit_per_s Gbit/s; median over similar links, each with all its steps: those that carry as much in a step (within 20%), whose sender has as many receivers and whose receiver as many senders. Of a link without two like it its own median
+-- column: usual_gbit_per_s Gbit/s; median over similar links, each with all its steps: those that carry as much in a step (within 20%), whose sender has as many receivers and whose receiver as many senders. Of a link without two like it its own median. At most the run's bandwidth_mbit, and that where no link tells a rate. Where it is not declared, and a queue or shaper behind the point of capture takes bursts, this is above the link's rate
 -- column: is_shared; whether its sender has another receiver, or its receiver another sender: they share a host's rate
 -- column: sending_ms ms; payload_bytes at gbit_per_s, or at usual_gbit_per_s where that is null
 -- column: excess_ms ms; sending_ms beyond the time at usual_gbit_per_s; negative where it was faster
@@ -109,12 +109,14 @@ WITH thresholds AS (
     GROUP BY run_id, job, src_ip, dst_ip
 ), usual AS (
     SELECT l.run_id, l.job, l.src_ip, l.dst_ip, any_value(l.receivers > 1 OR l.senders > 1) AS is_shared,
-           CASE WHEN count(*) >= any_value(least_links) THEN median(o.rate) ELSE any_value(l.own_rate) END AS rate
+           least(CASE WHEN count(o.rate) >= any_value(least_links) THEN median(o.rate) ELSE any_value(l.own_rate) END,
+                 any_value(bandwidth_mbit) / 8e3) AS rate  -- bytes a nanosecond
     FROM links AS l
-    JOIN links AS o
-      ON l.run_id = o.run_id AND l.job = o.job AND l.receivers = o.receivers AND l.senders = o.senders
+    JOIN runs USING (run_id)
     CROSS JOIN thresholds
-    WHERE abs(o.step_bytes - l.step_bytes) <= as_much * l.step_bytes AND o.rate > 0 AND l.rate > 0
+    LEFT JOIN links AS o
+      ON l.run_id = o.run_id AND l.job = o.job AND l.receivers = o.receivers AND l.senders = o.senders
+     AND abs(o.step_bytes - l.step_bytes) <= as_much * l.step_bytes AND o.rate > 0 AND l.rate > 0
     GROUP BY l.run_id, l.job, l.src_ip, l.dst_ip
 ), stalls AS (
     SELECT t.run_id, job, step, "position", src_ip, dst_ip, t.flow_id, sum(retransmitted_bytes)::BIGINT AS retransmitted_bytes,

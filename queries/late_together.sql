@@ -57,7 +57,7 @@ WITH thresholds AS (
 ), together AS (
     SELECT run_id, job, list(host_ip ORDER BY host_ip) AS members, min(steps_late) AS steps_late, any_value(steps) AS steps,
            any_value(step_ms) AS step_ms,
-           string_agg(format(CASE WHEN beyond_ms < 100 THEN '{} ({:.3g} ms)' ELSE '{} ({:.0f} ms)' END, coalesce(label, host_ip), beyond_ms), ', '
+           string_agg(format(CASE WHEN beyond_ms < 100 THEN '{} (by {:.3g} ms)' ELSE '{} (by {:.0f} ms)' END, coalesce(label, host_ip), beyond_ms), ', '
                       ORDER BY host_ip) AS named
     FROM late
     LEFT JOIN hosts USING (run_id, host_ip)
@@ -118,10 +118,10 @@ WITH thresholds AS (
     FROM behind
 )
 SELECT run_id, job, array_to_string(members, ',') AS hosts, steps_late, steps, cost_ms, cost_ms / step_ms AS share_of_step,
-       format('{} {} in {} of {} steps: {} ms of {} ms a step ({:.0f}%){}',
+       format('{} {} in {} of {} steps: a step of {} ms loses {} ms ({:.0f}%){}',
               named, CASE WHEN first_host IS NULL THEN 'are late together,' ELSE format('need longer than {}', first_host) END, steps_late, steps,
-              format(CASE WHEN cost_ms < 100 THEN '{:.3g}' ELSE '{:.0f}' END, cost_ms),
-              format(CASE WHEN step_ms < 1000 THEN '{:.4g}' ELSE '{:.0f}' END, step_ms), 100 * share_of_step,
+              format(CASE WHEN step_ms < 1000 THEN '{:.4g}' ELSE '{:.0f}' END, step_ms),
+              format(CASE WHEN cost_ms < 100 THEN '{:.3g}' ELSE '{:.0f}' END, cost_ms), 100 * share_of_step,
               CASE WHEN first_host IS NULL THEN ' behind the others; a step gains little without one of them alone'
                    ELSE format('; either they are late alike, or {} does less: nobody can tell from the traffic', first_host) END) AS sentence
 FROM found

@@ -37,6 +37,7 @@ WITH thresholds AS (
 )
 SELECT run_id, job, steps, least_ms, compared_hosts, waiting_hosts,
        format(CASE WHEN least_ms < 100 THEN '{:.3g} ms in {} steps' ELSE '{:.0f} ms in {} steps' END, least_ms, steps) AS bound,
-       waiting || ' wait for data before they enter, as in a tree: no late one of these is seen' AS sentence
+       CASE WHEN contains(waiting_hosts, ',') THEN waiting || ' wait for data before they enter, as in a tree: no late one of these is seen'
+            ELSE waiting || ' waits for data before it enters, as in a tree: whether it is late is not seen' END AS sentence
 FROM counted
 ORDER BY run_id, job

@@ -274,7 +274,7 @@ def test_long_times_and_large_shares_are_written_without_an_exponent(tmp_path: P
         said = lossy.query("verdicts")["sentence"].to_list()
     with dataset(tmp_path / "late", tree("r", [50, 2500, 1300, 50])) as late:
         said += late.query("verdicts")["sentence"].to_list() + late.query("late_together")["sentence"].to_list()
-    for part in ("sent again, 50% of the 5.2 MB", "it needs 2450 ms longer", "worker-2 (2450 ms), worker-3 (1250 ms)"):
+    for part in ("sent again, 50% of the 5.2 MB", "it needs 2450 ms longer", "worker-2 (by 2450 ms), worker-3 (by 1250 ms)"):
         assert any(part in one for one in said), part
     assert not [one for one in said if re.search(r"\de[+-]\d", one)]
 
@@ -461,3 +461,8 @@ def test_what_two_collectives_share_is_the_first_ones() -> None:
     firsts = transfers.sort("job", "step", "position").unique(["flow_id", "first_ns"], keep="first")
     assert firsts.height < transfers.height
     assert found.join(firsts, on=key, how="anti").is_empty()
+
+
+def test_one_host_that_waits_is_one_in_words(slow: Dataset) -> None:
+    [sentence] = slow.query("least_delays").filter(run_id="again lost")["sentence"]
+    assert sentence == "worker-2 waits for data before it enters, as in a tree: whether it is late is not seen"

@@ -188,7 +188,7 @@ def test_where_all_but_one_are_late_alike_diagnose_says_that_this_one_may_do_les
     with dataset(tmp_path / "dataset", late, turns) as opened:
         found = ddnn_traces.diagnose(opened)
     [sentence] = found.filter(kind="late_together")["sentence"]
-    assert sentence.startswith("worker-1, worker-3, worker-4 need longer than worker-2 in 11 of 11 steps: 1")
+    assert sentence.startswith("worker-1, worker-3, worker-4 need longer than worker-2 in 11 of 11 steps: a step of ")
     assert "; either they are late alike, or worker-2 does less: nobody can tell from the traffic" in sentence
     assert found.filter(run_id="turns")["kind"].to_list() == ["nothing"]
 
