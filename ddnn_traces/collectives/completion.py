@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,15 +17,21 @@ from ddnn_traces.collectives.streams import Stream, groups
 Edge = tuple[Stream, ...]  # the flows of one transfer
 
 _NEAR_PHASES = 5  # so far a fragment of a phase is looked for
+_FEWER = 0.1  # of the bytes of a collective of the same hosts elsewhere in the step
 _BURST = 0.1  # of the bytes of a phase of two hosts, that one of them sends ahead
 
 
 def divided(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> list[Phase]:
     """Phases in their order; one in which hosts do not pause behind a ring that is a phase elsewhere, as this ring and
-    the groups of hosts that exchange the rest. Beside much larger transfers, that ring may look like control messages.
+    the groups of hosts that exchange the rest. Beside much larger transfers, that ring may look like control messages,
+    and so may what a flow sends elsewhere.
     """
     whole = [phase for phase in apart(found, steps, parts) if _is_complete(phase)]
     rings = {frozenset(one.spans): one for one in whole if shapes.is_ring(one.streams)}
+    sent: dict[Stream, list[float]] = defaultdict(list)
+    for phase in found:
+        for stream, (begin, stop) in phase.spans.items():
+            sent[stream].append(stop - begin)
     result: list[Phase] = []
     for phase in found:
         everything = replace(phase, spans={**phase.little, **phase.spans}, little={}) if phase.little else phase
@@ -35,8 +42,11 @@ def divided(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) ->
             for ring in rings.values()
             if ring.spans.keys() <= able.keys()
             and ring.spans.keys() != phase.spans.keys()
-            and all(abs(sizes.get(edge, 0.0) - ring.bytes) <= EQUAL * ring.bytes for edge in ring.edges)
+            and _is_of_ring(ring, sizes, phase.little)
         ]
+        of_rings = {edge for edges in own for edge in edges}
+        sends = [edge for edge in everything.edges if _is_sent_elsewhere(edge, phase.little, sent)]
+        own += [[edge] for edge in sends if edge not in of_rings]
         taken = {stream for edges in own for edge in edges for stream in edge}
         if not taken:
             result.append(phase)
@@ -51,24 +61,67 @@ def divided(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) ->
     return sorted(result, key=lambda phase: phase.order)
 
 
+def _is_of_ring(ring: Phase, sizes: Mapping[Edge, float], little: Spans) -> bool:
+    """Whether edges with these bytes have a collective of a ring: as many as in its phase elsewhere. Beside another
+    collective they may be fewer, if they are as many on each edge: replicas sum up the gradients of a smaller layer."""
+    volumes = [sizes.get(edge, 0.0) for edge in ring.edges]
+    is_beside = ring.spans.keys() <= little.keys() and min(volumes) >= _FEWER * ring.bytes
+    usual = min(volumes) if is_beside else ring.bytes
+    return all(abs(volume - usual) <= EQUAL * usual for volume in volumes)
+
+
+def _is_sent_elsewhere(edge: Edge, little: Spans, sent: Mapping[Stream, Sequence[float]]) -> bool:
+    """Whether all flows of an edge look like control messages, and send as many bytes as data elsewhere."""
+    sizes = {stream: little[stream][1] - little[stream][0] for stream in edge if stream in little}
+    return sizes.keys() == set(edge) and all(
+        any(abs(size / other - 1) <= EQUAL for other in sent[stream]) for stream, size in sizes.items()
+    )
+
+
 def apart(found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts]) -> Iterator[Phase]:
     """Phases; one of rings, of which one has more than two hosts, and sends, with different volumes, as these."""
     for phase in found:
-        several = _rings_and_sends(dict(zip(phase.edges, phase.volumes, strict=True)), 3)
+        sizes = dict(zip(phase.edges, phase.volumes, strict=True))
+        pairs = _pairs_of_channels(sizes)
+        rest = {edge: size for edge, size in sizes.items() if not any(edge in pair for pair in pairs)}
+        several = [*pairs, *(_rings_and_sends(rest, 3) if rest else [])]
         yield from _of_edges(several, phase, steps, parts) if len(several) > 1 else [phase]
 
 
-def _rings_and_sends(sizes: dict[Edge, float], least: int) -> list[list[Edge]]:
+def _pairs_of_channels(sizes: Mapping[Edge, float]) -> list[list[Edge]]:
+    """Edges of each two hosts that send the same bytes to each other on several connections, and to no third host: an
+    all-reduce over NCCL's channels. None where nothing else is beside them."""
+    pairs = []
+    for parts in _alike(sizes):
+        if all(map(_is_over_channels, parts)):
+            pairs += parts
+    return pairs if sum(map(len, pairs)) < len(sizes) else []
+
+
+def _is_over_channels(edges: Sequence[Edge]) -> bool:
+    """Whether these are several edges each way between two hosts."""
+    ways = Counter(edge[0].hosts for edge in edges)
+    return (
+        len({host for hosts in ways for host in hosts}) == len(ways) == 2
+        and min(ways.values()) == max(ways.values()) > 1
+    )
+
+
+def _rings_and_sends(sizes: Mapping[Edge, float], least: int) -> list[list[Edge]]:
     """Edges by the rings, of which one has at least so many hosts, and the sends that they are by their bytes; else all
     together."""
-    ordered = np.sort([*sizes.values()])
-    classes = [set(ordered[same].tolist()) for same in groups(np.log(ordered), EQUAL)]
-    equal = [[edge for edge, size in sizes.items() if size in some] for some in classes]
-    parts = [group for edges in equal for group in shapes.components(edges)]
+    parts = [part for some in _alike(sizes) for part in some]
     rings = [part for part in parts if shapes.is_ring([edge[0] for edge in part])]
     if any(len(ring) >= least for ring in rings) and all(part in rings or len(part) == 1 for part in parts):
         return parts
     return [[*sizes]]
+
+
+def _alike(sizes: Mapping[Edge, float]) -> list[list[list[Edge]]]:
+    """Edges with the same bytes, by the hosts that these connect."""
+    ordered = np.sort([*sizes.values()])
+    classes = [set(ordered[same].tolist()) for same in groups(np.log(ordered), EQUAL)]
+    return [shapes.components([edge for edge, size in sizes.items() if size in some]) for some in classes]
 
 
 def _of_edges(

@@ -36,10 +36,15 @@ def sends_of(phase: Phase, steps: Steps, parts: dict[Stream, Parts]) -> list[Col
 
 def without_pairs(found: list[Collective], steps: Steps, parts: dict[Stream, Parts]) -> list[Collective]:
     """Among sends only, a few all-reduces of two hosts are sends there and back: the last stages of a pipeline answer
-    each other without a pause."""
+    each other without a pause. Not where each host is in one: then pipelines sum up their gradients."""
     pairs = [one for one in found if one.kind != "send"]
     sends = [one for one in found if one.kind == "send"]
-    if len(pairs) > _FEW_PAIRS * len(sends) or any(len(one.hosts) > 2 for one in pairs):
+    exchanging = {host for one in pairs for host in one.hosts}
+    if (
+        len(pairs) > _FEW_PAIRS * len(sends)
+        or any(len(one.hosts) > 2 for one in pairs)
+        or exchanging.issuperset(host for one in sends for host in one.hosts)
+    ):
         return found
     return [*sends, *as_sends(pairs, steps, parts)]
 

@@ -259,6 +259,54 @@ def test_sharded_training_that_gathers_ahead_has_no_pause_between_collectives(
     ]
 
 
+def test_replicas_of_shards_sum_up_gradients_without_a_pause() -> None:
+    """Ten steps of two groups of four hosts with two layers (hybrid sharding; Zhao et al. 2023, section 3.2.2). Behind
+    the gradients of the small layer, pairs sum them up and the large one is gathered without a pause."""
+    small, large = 480_000, 720_000
+    # when a collective starts in a step, ms, and its messages
+    in_groups = [(start, [layer // 4] * 3) for start, layer in [(0, large), (20, small), (40, small), (100, large)]]
+    in_groups.insert(3, (60, [small // 4] * 3))
+    in_groups.insert(4, (63.9, [large // 4] * 3))
+    in_pairs = [(62.9, [small // 8] * 2), (110, [large // 8] * 2)]
+    streams = []
+    for calls, following in (
+        (in_groups, lambda host: host // 4 * 4 + (host + 1) % 4),
+        (in_pairs, lambda h: (h + 4) % 8),
+    ):
+        size = np.array([one for _, sizes in calls for one in sizes] * 10)
+        start = np.cumsum(size) - size
+        at = [begin * 1e6 + 8 * sum(sizes[:place]) for begin, sizes in calls for place in range(len(sizes))]
+        first = (np.arange(10)[:, None] * 250e6 + np.array(at)).ravel()
+        for host in range(8):
+            hosts = str(host), str(following(host))
+            streams.append(Stream(len(streams), *hosts, start, size, first, first + 8 * size - 1000, start + size))
+    (job,) = infer(streams)
+    found = Counter((one.kind, len(one.hosts), round(one.tensor_bytes)) for one in job.collectives)
+    assert found == {
+        ("all_gather", 4, small): 4,
+        ("all_gather", 4, large): 4,
+        ("reduce_scatter", 4, small): 2,
+        ("reduce_scatter", 4, large): 2,
+        ("all_reduce", 2, small // 4): 4,
+        ("all_reduce", 2, large // 4): 4,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "sends"),
+    [
+        ("pipelines_with_channels_between", 24),  # four connections for each pair's all-reduce, which runs beside sends
+        ("pipelines_with_equal_sends_beside", 48),  # beside 1.6 MB, a send of 200 kB looked like control messages
+    ],
+)
+def test_pipelines_that_sum_up_their_gradients(name: str, sends: int) -> None:
+    """Messages of packets made for this: two pipelines of four stages with two and four micro-batches, whose equal stages
+    exchange gradients behind the last one."""
+    [job] = tables.jobs_of(name, pq.read_table(Path(__file__).parent / f"{name}.parquet")).to_pylist()
+    found = Counter((one["kind"], round(one["tensor_bytes"])) for one in job["collectives"])
+    assert found == {("send", 200_000): sends, ("all_reduce", 1_600_000): 4}
+
+
 @pytest.mark.parametrize(
     ("name", "kinds"),
     [
