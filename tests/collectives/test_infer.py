@@ -300,7 +300,7 @@ def test_replicas_of_shards_sum_up_gradients_without_a_pause() -> None:
     ],
 )
 def test_pipelines_that_sum_up_their_gradients(name: str, sends: int) -> None:
-    """Messages of packets made for this: two pipelines of four stages with two and four micro-batches, whose equal stages
+    """Messages of packets made for this: two pipelines of four stages with two and four micro-batches. Equal stages
     exchange gradients behind the last one."""
     [job] = tables.jobs_of(name, pq.read_table(Path(__file__).parent / f"{name}.parquet")).to_pylist()
     found = Counter((one["kind"], round(one["tensor_bytes"])) for one in job["collectives"])

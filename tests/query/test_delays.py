@@ -274,7 +274,8 @@ def test_long_times_and_large_shares_are_written_without_an_exponent(tmp_path: P
         said = lossy.query("verdicts")["sentence"].to_list()
     with dataset(tmp_path / "late", tree("r", [50, 2500, 1300, 50])) as late:
         said += late.query("verdicts")["sentence"].to_list() + late.query("late_together")["sentence"].to_list()
-    for part in ("sent again, 50% of the 5.2 MB", "it needs 2450 ms longer", "worker-2 (by 2450 ms), worker-3 (by 1250 ms)"):
+    together = "worker-2 (by 2450 ms), worker-3 (by 1250 ms)"
+    for part in ("sent again, 50% of the 5.2 MB", "it needs 2450 ms longer", together):
         assert any(part in one for one in said), part
     assert not [one for one in said if re.search(r"\de[+-]\d", one)]
 
