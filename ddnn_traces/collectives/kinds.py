@@ -16,7 +16,17 @@ import numpy as np
 
 from ddnn_traces.collectives import shapes
 from ddnn_traces.collectives.completion import apart, completed, divided
-from ddnn_traces.collectives.phases import EQUAL, SAME_LENGTH, Collective, Parts, Phase, measured, part_in, pause
+from ddnn_traces.collectives.phases import (
+    EQUAL,
+    SAME_LENGTH,
+    Collective,
+    Parts,
+    Phase,
+    measured,
+    part_in,
+    pause,
+    phase_of,
+)
 from ddnn_traces.collectives.rounds import cuts
 from ddnn_traces.collectives.sends import (
     GLOO_HEADER,
@@ -62,7 +72,9 @@ def collectives(
     """The collectives of a step, in the order in which they begin. uneven: flows that send other bytes in each step."""
     header = 2 * header_bytes(steps.first)  # of a message, and of the answer to it on the flow's other use
     of_rings: dict[frozenset[str], list[Phase]] = defaultdict(list)
-    result: list[Collective] = []
+    result = _shards_by_messages(found, steps, parts, header)
+    taken = frozenset(stream for one in result for phase in one.phases for stream in phase.spans)
+    found = [*_without(found, taken, steps, parts)]
     whole = [*apart(completed(divided(found, steps, parts), steps, parts), steps, parts)]
     for phase in whole:
         streams = phase.streams
@@ -76,7 +88,7 @@ def collectives(
         else:
             result += _at_once(phase, steps, parts) or sends_of(phase, steps, parts)
     for phases in of_rings.values():
-        result += _shards_without_pause(phases, steps, parts, header) or _of_ring(phases, header)
+        result += _of_ring(phases, header)
     result = with_same_calls(result, steps, parts)
     if (one := _whole_step(result, steps, header)) is not None:
         if (told := _of_chain(one, steps, parts)) is not None:
@@ -265,16 +277,28 @@ def _shards(runs: Sequence[list[_Piece]], size: int, header: float) -> list[Coll
     return None
 
 
-def _shards_without_pause(
-    phases: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts], header: float
-) -> list[Collective] | None:
-    """The collectives of a fully sharded step, which gathers the next layer while one computes, by the lengths of their
-    rounds; None where it is another one."""
-    size, flows = len(phases[0].hosts), [*phases[0].spans]
-    for way, cut in enumerate(cuts(flows[0], phases, steps)):
+def _shards_by_messages(
+    found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts], header: float
+) -> list[Collective]:
+    """The collectives of rings whose flows send a fully sharded step and nothing else, by the lengths of their rounds:
+    where the next layer is gathered while one computes there is no pause, and replicas may exchange data between."""
+    rings: dict[frozenset[tuple[str, str]], set[Stream]] = defaultdict(set)
+    for phase in apart(found, steps, parts):
+        if shapes.is_ring(phase.streams):
+            rings[frozenset(stream.hosts for stream in phase.spans)].update(phase.spans)
+    flows = [[stream for stream in steps.size if stream in ring] for ring in rings.values()]
+    return [one for ring in flows for one in _shards_of(ring, found, steps, parts, header)]
+
+
+def _shards_of(
+    flows: Sequence[Stream], found: Sequence[Phase], steps: Steps, parts: dict[Stream, Parts], header: float
+) -> list[Collective]:
+    """The collectives of a ring's flows in a fully sharded step; none where it is another one."""
+    size = len(hosts_of(flows))
+    for way, cut in enumerate(cuts(flows[0], size - 1, found, steps)):
         if not in_order([stop - begin for begin, stop in cut]):
             continue
-        others = [own[way] for stream in flows[1:] if (own := cuts(stream, phases, steps))]
+        others = [own[way] for stream in flows[1:] if (own := cuts(stream, size - 1, found, steps))]
         if len(others) < len(flows) - 1 or any(len(other) != len(cut) for other in others):
             continue
         spans = (dict(zip(flows, some, strict=True)) for some in zip(cut, *others, strict=True))
@@ -282,7 +306,21 @@ def _shards_without_pause(
         roles = in_order([_volume(piece, header) for piece in pieces])
         if roles and len(pieces) == len(cut):
             return [_half(part, *role, size, _SHARD) for part, role in zip(pieces, roles, strict=True)]
-    return None
+    return []
+
+
+def _without(
+    found: Sequence[Phase], taken: frozenset[Stream], steps: Steps, parts: dict[Stream, Parts]
+) -> Iterator[Phase]:
+    """The phases without what these flows send: what they alone had connected is apart."""
+    for phase in found:
+        if taken.isdisjoint((*phase.spans, *phase.little)):
+            yield phase
+            continue
+        left = {s: span for s, span in {**phase.little, **phase.spans}.items() if s not in taken}
+        for edges in shapes.components([(stream,) for stream in left]):
+            if (rest := phase_of({stream: left[stream] for (stream,) in edges}, steps, parts)) is not None:
+                yield rest
 
 
 def _gloo_all_reduces(phases: Sequence[Phase], size: int) -> list[list[_Piece]]:

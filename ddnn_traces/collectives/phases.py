@@ -143,7 +143,7 @@ def phases(steps: Steps, parts: dict[Stream, Parts]) -> list[Phase]:
     """The phases of a job's step, in the order in which they begin."""
     whole = steps.whole[:_MOST_STEPS]
     first = {host: _of_host(host, steps, parts, whole) for host in sorted(hosts_of(steps.first))}
-    found = [_phase(spans, steps, parts) for spans in _joined(first)]
+    found = [phase_of(spans, steps, parts) for spans in _joined(first)]
     return sorted((phase for phase in found if phase is not None), key=lambda phase: phase.order)
 
 
@@ -242,7 +242,7 @@ def merge(spans: Spans, more: Spans) -> None:
         spans[stream] = (min(low, begin), max(high, stop))
 
 
-def _phase(spans: Spans, steps: Steps, parts: dict[Stream, Parts]) -> Phase | None:
+def phase_of(spans: Spans, steps: Steps, parts: dict[Stream, Parts]) -> Phase | None:
     """A phase with its times and messages; None where it has only control messages."""
     most = max(stop - begin for begin, stop in spans.values())
     with_data = {s: b for s, b in spans.items() if b[1] - b[0] > max(_DATA_SHARE * most, _LEAST_BYTES)}

@@ -35,20 +35,17 @@ class _Run:
     count: int
 
 
-def cuts(stream: Stream, phases: Sequence[Phase], steps: Steps) -> list[Cut]:
+def cuts(stream: Stream, least: int, phases: Sequence[Phase], steps: Steps) -> list[Cut]:
     """Ways to cut what a flow of a ring sends in a step into collectives; none where its messages do not tell.
 
-    phases: all of the step, of one ring in one direction. Equal collectives one after the other are told apart where a
-    pause is between some, or, in the second way, where one of them is alone elsewhere in the step: hosts may pause
-    within a collective, too.
+    least: rounds of a collective, one less than hosts of the ring. phases: of the step. Equal collectives one after the
+    other are told apart where a pause is between some, or, in the second way, where one of them is alone elsewhere in
+    the step: hosts may pause within a collective, too.
     """
-    least = len(phases[0].hosts) - 1
-    if least < 2 or not all(stream in phase.spans for phase in phases):
-        return []
     runs = _runs(stream, steps, least)
     if runs is None:
         return []
-    pauses = [phase.spans[stream][0] for phase in phases]
+    pauses = [phase.spans[stream][0] for phase in phases if stream in phase.spans]
     return [_cut(some, _calls(some, least)) for some in (_with_pauses(runs, pauses, least), runs)]
 
 

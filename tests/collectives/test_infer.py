@@ -224,25 +224,26 @@ def test_equal_layers_of_pytorch(name: str, gathered: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shards", "messages", "scattered", "are_kept"),
+    ("hosts", "shards", "messages", "scattered", "are_kept"),
     [
-        ([300_000, 800_000, 500_000], 1, 1, False),
-        ([900_000, 400_000, 400_000, 400_000, 600_000], 2, 1, False),  # equal layers between two others
-        ([300_000, 800_000, 500_000, 200_000], 1, 2, False),  # gradients in float32, parameters in bfloat16
-        ([300_000, 800_000, 500_000, 200_000], 3, 1, True),  # the last layer is not gathered again
+        (4, [300_000, 800_000, 500_000], 1, 1, False),
+        (4, [900_000, 400_000, 400_000, 400_000, 600_000], 2, 1, False),  # equal layers between two others
+        (4, [300_000, 800_000, 500_000, 200_000], 1, 2, False),  # gradients in float32, parameters in bfloat16
+        (4, [300_000, 800_000, 500_000, 200_000], 3, 1, True),  # the last layer is not gathered again
+        (2, [300_000, 800_000, 500_000], 2, 1, False),  # any number of messages is one of rounds
     ],
 )
 def test_sharded_training_that_gathers_ahead_has_no_pause_between_collectives(
-    shards: list[int], messages: int, scattered: int, are_kept: bool
+    hosts: int, shards: list[int], messages: int, scattered: int, are_kept: bool
 ) -> None:
-    """Ten steps of four hosts whose layers compute for less than their parameters are sent: the next layer is gathered
+    """Ten steps of hosts whose layers compute for less than their parameters are sent: the next layer is gathered
     meanwhile, so hosts pause before the backward pass and between steps only (Zhao et al. 2023, section 3.3.2)."""
     gathered, back = [("all_gather", shard) for shard in shards], [*reversed(shards)]
     backward = [("all_gather", shard) for shard in back[:2]][are_kept:]
     for place, shard in enumerate(back):
         ahead = back[place + 2 : place + 3]
         backward += [("reduce_scatter", scattered * shard), *(("all_gather", one) for one in ahead)]
-    rounds = [[one // 4 // messages] * 3 * messages for _, one in (*gathered, *backward)]
+    rounds = [[one // hosts // messages] * (hosts - 1) * messages for _, one in (*gathered, *backward)]
     size = np.tile(np.concatenate(rounds), 10)
     start = np.cumsum(size) - size
     pause = np.zeros(len(size))
@@ -250,8 +251,8 @@ def test_sharded_training_that_gathers_ahead_has_no_pause_between_collectives(
     pause[::each], pause[sum(map(len, rounds[: len(gathered)])) :: each] = 60e6, 8e6
     first = np.cumsum(pause) + 8 * start
     streams = [
-        Stream(n, str(n), str((n + 1) % 4), start, size, first, first + 8 * size - 1000, start + size, start + size)
-        for n in range(4)
+        Stream(n, str(n), str((n + 1) % hosts), start, size, first, first + 8 * size - 1000, start + size, start + size)
+        for n in range(hosts)
     ]
     (job,) = infer(streams)
     assert [(one.kind, one.tensor_bytes) for one in job.collectives] == [
