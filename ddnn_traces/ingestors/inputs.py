@@ -194,6 +194,28 @@ def files_seen(record: RunRecord) -> Seen:
     return frozenset((file.name, file.size, file.mtime_ns) for file in record.packets.files)
 
 
+def is_of_others(record: RunRecord, now: RunRecord) -> bool:
+    """Whether a run was made from other captures than now: none has the place of one of now, or its content.
+
+    record: of a run in the dataset; now: with the hashes of reading. False where a place is not known.
+    """
+    if None in (record.folder, now.folder):
+        return False
+    places, contents = [
+        [{key(one.folder, file) for file in one.packets.files} for one in (record, now)] for key in (_place, _content)
+    ]
+    return places[0].isdisjoint(places[1]) and contents[0].isdisjoint(contents[1])
+
+
+def _place(folder: str | None, file: FileState) -> tuple[str | None, str]:
+    return folder, file.name
+
+
+def _content(_: str | None, file: FileState) -> tuple[int, int | str | None]:
+    """Size and hash; where it has none its time."""
+    return file.size, file.blake3 or file.sha256 or file.mtime_ns
+
+
 def _as_older(now: RunRecord) -> RunRecord:
     """The current state as an older program recorded it."""
     parameters = {**now.packets.parameters, _OLDER: now.description.metadata_sha256}

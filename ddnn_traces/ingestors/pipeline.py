@@ -32,7 +32,7 @@ from ddnn_traces.store.parquet import check_name
 from ddnn_traces.store.places import is_url, writer_of
 from ddnn_traces.store.whole_files import no_space
 from ddnn_traces.store.writer import Writer
-from ddnn_traces.text import counted, digits
+from ddnn_traces.text import counted, digits, listed, printable
 
 #: Finished runs are put in place when this many seconds have passed since the last time,
 COMMIT_SECONDS = 2.0
@@ -41,6 +41,8 @@ _COMMIT_SHARE = 20.0
 
 #: Of what was sent, percent; more that captures lost is a warning. As in the check capture_loss.
 MOST_PERCENT_LOST = 0.1
+
+_LISTED = 3  # captures in a message
 
 
 @dataclass(frozen=True)
@@ -426,6 +428,8 @@ class _Ingest:
             partial=bool(changed) or any(file.status != "complete" for file in facts.files),
         )
         replaced = self._writer.is_there(run_id)
+        if replaced and run_id in self._records:
+            self._warn_of_others(plan, packets, self._records[run_id])
         of_description += [*found.label_warnings, *_report_loss(run_id, *found.percentages_lost, self._messages)]
         self._end_run(plan, packets, of_description, changed)
         return replaced
@@ -434,6 +438,23 @@ class _Ingest:
         warning = f"{run_id}/{name}: changed while it was read; ingest again when it is complete"
         self._messages.warn_partial(warning)
         return warning
+
+    def _warn_of_others(self, plan: _Planned, packets: PacketsRecord, old: RunRecord) -> None:
+        """Warn where the run takes the place of one of other captures. packets: as they were read."""
+        if not inputs.is_of_others(old, replace(plan.record, packets=packets)):
+            return
+        new = listed([printable(str(path)) for path in plan.run.captures], _LISTED)
+        self._messages.warn(
+            f"run {plan.run.run_id}: is now of {new}, and was of {self._places(old)}: other files, which it took the "
+            "place of. To have both, ingest those again, and these with --run-id NAME"
+        )
+
+    def _places(self, record: RunRecord) -> str:
+        """Where the captures of a run in the dataset were."""
+        folder = record.folder or ""
+        if self._writer.folder is not None and not is_url(folder):
+            folder = os.path.normpath(self._writer.folder / folder)
+        return listed([f"{folder}/{file.name}" for file in record.packets.files], _LISTED)
 
     def _end_run(
         self, plan: _Planned, packets: PacketsRecord, warnings: list[str], changed: Sequence[str] = ()

@@ -162,6 +162,34 @@ def test_changed_run_is_read_again_whole(runs: Path, out: Path, tmp_path: Path, 
     assert ingest(runs, out).read == []
 
 
+def test_run_of_other_files_in_the_place_of_one_is_warned_of(tmp_path: Path) -> None:
+    """Another host's file of the same name, from another folder, took the place of a run without a word."""
+    for folder, hosts in (("a", (A, B)), ("b", (B, C))):
+        write_captures(tmp_path / folder, {"single.pcap": ring(*hosts)})
+    out, first, other = tmp_path / "dataset", tmp_path / "a" / "single.pcap", tmp_path / "b" / "single.pcap"
+    assert ingest(first, out).warnings == []
+    assert ingest(other, out).warnings == [
+        f"run single: is now of {other}, and was of {first}: other files, which it took the place of. To have both, "
+        "ingest those again, and these with --run-id NAME"
+    ]
+    assert ingest(other, out).read == []  # and it is not said again
+    assert ingest(other, out).warnings == []
+
+
+@pytest.mark.parametrize("change", ["forced", "grown", "moved"])
+def test_run_of_the_same_files_takes_its_place_silently(tmp_path: Path, change: str) -> None:
+    write_captures(tmp_path / "a", {"single.pcap": ring(A, B)})
+    out, place = tmp_path / "dataset", tmp_path / "a" / "single.pcap"
+    ingest(place, out)
+    if change == "grown":
+        write_captures(tmp_path / "a", {"single.pcap": [*ring(A, B), *ring(B, C)]})
+    elif change == "moved":
+        place = (tmp_path / "a").rename(tmp_path / "b") / "single.pcap"
+    heard = ingest(place, out, force=True)
+    assert heard.said[-1] == f"{out}: 1 run written, 1 of them in place of an older one of that name"
+    assert heard.warnings == []
+
+
 # --- metadata later than packets
 
 
