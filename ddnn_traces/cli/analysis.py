@@ -217,7 +217,7 @@ def plot(
     """
     if out is not None and out.suffix.lower() not in _DRAWINGS:
         raise UsageError(f"{out}: name it {', '.join(_DRAWINGS)}")
-    from ddnn_traces.query import catalogue
+    from ddnn_traces.query import catalogue, no_rows
     from ddnn_traces.report import plot as plots
 
     if name is None:
@@ -225,8 +225,12 @@ def plot(
             shown = f" (the figure of {plots.SHOWN_BY[query]})" if query in plots.SHOWN_BY else ""
             click.echo(f"{query:<28}{catalogue.find(query).question}{shown}")
         return
-    with open_dataset(dataset, runs, infer_steps=infer_steps) as opened:
-        first, *others = plots.figures(opened, name, key_values(params))
+    given, drawn = key_values(params), plots.SHOWN_BY.get(name, name)
+    with (
+        open_dataset(dataset, runs, infer_steps=infer_steps, params=given) as opened,
+        no_rows.explained(opened, drawn),
+    ):
+        first, *others = plots.figures(opened, name, given)
     if out is None:
         _print_chart(first.first_panel)
         if first.first_panel is not first:

@@ -7,9 +7,10 @@ import functools
 import io
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -132,17 +133,18 @@ params_option = click.option(
 
 def open_dataset(
     dataset: str | Path, runs: tuple[str, ...] = (), read_only: bool = False, infer_steps: bool = False,
-    tells_steps: bool = True,
+    tells_steps: bool = True, params: Mapping[str, str] = MappingProxyType({}),
 ) -> Dataset:  # fmt: skip
     """Open a dataset, and print which of its files are gone, and at the end of the command, behind its answer, which
-    steps are inferred. runs: the visible ones, empty: all. tells_steps: unless the answer says it. Raises UsageError.
+    steps are inferred. runs: the visible ones, empty: all. tells_steps: unless the answer says it. params: of the query
+    that is answered. Raises UsageError.
     """
     import ddnn_traces
 
     opened = ddnn_traces.open(dataset, list(runs) or None, read_only, infer_steps=infer_steps)
     say_notes(opened.missing_files())
     if tells_steps:
-        click.get_current_context().call_on_close(functools.partial(say_notes, opened.step_notes))
+        click.get_current_context().call_on_close(lambda: say_notes(opened.step_notes_of(params)))
     return opened
 
 

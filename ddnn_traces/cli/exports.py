@@ -16,6 +16,7 @@ from ddnn_traces.cli.arguments import (
     infer_steps_option,
     open_dataset,
     runs_option,
+    say_notes,
 )
 from ddnn_traces.cli.lines import say
 from ddnn_traces.errors import UsageError
@@ -178,11 +179,13 @@ def packets(
 
     selection = cutting.Selection(flows, () if pair is None else [name.strip() for name in pair.split(",")], step)
     messages = lines.messages()
-    with open_dataset(dataset, (run,) if run else (), infer_steps=infer_steps) as opened:
+    with open_dataset(dataset, (run,) if run else (), infer_steps=infer_steps, tells_steps=False) as opened:
         cut = cutting.write(opened, out, selection, captures, messages, sys.stdout.buffer)
+        notes = opened.step_notes  # which an error has already
     for line in cutting.lines(cut, out, selection):
         say(line)
     click.echo(cut.display_filter, err=out == cutting.STDOUT)
+    say_notes(notes)
     if not cut.agrees:
         packets_there, wire_bytes = cut.expected
         messages.warn_partial(

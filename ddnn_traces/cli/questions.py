@@ -110,7 +110,7 @@ def query(
 
     Notes on standard error list data that the query reads and that runs lack.
     """
-    from ddnn_traces.query import catalogue
+    from ddnn_traces.query import catalogue, no_rows
 
     if name is None:
         _list_queries()
@@ -128,9 +128,11 @@ def query(
     catalogue.find(name).values(given)  # refuses wrong ones before the dataset is opened
     if infer_steps:
         refuse_inferred(name)
-    with open_dataset(dataset, runs, infer_steps=infer_steps) as opened:
+    with open_dataset(dataset, runs, infer_steps=infer_steps, params=given) as opened:
         rows = opened.query_arrow(name, given)
         notes = [*opened.missing(name), *opened.remarks(name, given)]
+        if not rows.num_rows:
+            notes += no_rows.reasons(opened, name)
         output.emit(rows, catalogue.find(name).answer)
         say_notes(notes)
 

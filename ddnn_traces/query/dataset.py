@@ -82,6 +82,11 @@ def _mixes_jobs(name: str, infers_steps: bool) -> bool:
     return takes_job and not of_rows and query.subject in _CONCLUDING and bool(reads & of_one)
 
 
+def _chosen_by(params: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
+    """The parameters that choose a job or communicator."""
+    return frozenset((name, str(params[name])) for name in catalogue.SELECTION if name in params)
+
+
 def _is_of_files(error: duckdb.Error) -> bool:
     """Whether an error of DuckDB may come from a damaged file."""
     if isinstance(error, duckdb.IOException | duckdb.InvalidInputException):
@@ -194,7 +199,10 @@ class Dataset:
     ) -> None:
         self._where, self._cache = where, None if cache is None else Path(cache)
         self._infers_steps = infer_steps
-        self._without_log: list[tuple[str, str, int | None, float | None, str | None]] = []
+        self._without_log: list[missing.StepSource] = []
+        self._with_job: set[str] = set()  # of these runs
+        #: Notes on the steps of chosen jobs and communicators.
+        self._notes_of_chosen: dict[frozenset[tuple[str, str]], list[str]] = {}
         if runs is not None:
             runs = matching_runs([runs] if isinstance(runs, str) else runs, where, self._cache)
         self.place = places.find(where, runs, self._cache)
@@ -240,6 +248,7 @@ class Dataset:
         with StoredViews(self) as stored:
             stored.store_inputs("inferred_step_rows")
             self._without_log = self.query("step_sources").drop("found_by").rows()
+            self._with_job = {*self.sql_arrow("SELECT DISTINCT run_id FROM jobs")["run_id"].to_pylist()}
             stored.store(["inferred_step_rows"])
             added = {table: self.query_arrow(query, {}) for table, query in _INFERRED.items()}
         self._views.show(self._runs, added)
@@ -247,7 +256,11 @@ class Dataset:
     @property
     def step_notes(self) -> list[str]:
         """Of which runs without a log the steps are inferred, how sure they are, and which runs have none."""
-        return missing.lines_of_inferred(self._without_log)
+        return missing.lines_of_inferred(self._without_log, self._with_job)
+
+    def step_notes_of(self, params: Mapping[str, Any]) -> list[str]:
+        """step_notes of a query with these parameters that was run: where a job was chosen, on this job's steps."""
+        return self._notes_of_chosen.get(_chosen_by(params), self.step_notes)
 
     @property
     def runs_of_inferred_steps(self) -> set[str]:
@@ -351,12 +364,14 @@ class Dataset:
         Raises QueryError for unknown names and parameters, UsageError for a query without a figure, or where there is
         no data for it.
         """
+        from ddnn_traces.query import no_rows
         from ddnn_traces.report import plot
 
         if run is None:
-            return plot.chart(self, name, params)
+            with no_rows.explained(self, plot.SHOWN_BY.get(name, name)):
+                return plot.chart(self, name, params)
         with Dataset(self._where, run, self._read_only, self._cache, infer_steps=self._infers_steps) as chosen:
-            return plot.chart(chosen, name, params)
+            return chosen.plot(name, **params)
 
     def sql(self, text: str, params: Any = None) -> pl.DataFrame:
         """Result of the user's own SQL over the views. Raises QueryError with DuckDB's message."""
@@ -409,6 +424,7 @@ class Dataset:
         runs = sorted(set(flows["run_id"].to_pylist()))
         of_these = inferred.Chosen(frozenset(chosen), flows, jobs)
         with Dataset(self._where, runs, self._read_only, self._cache, self._infers_steps, of_these) as selected:
+            self._notes_of_chosen[_chosen_by(params)] = selected.step_notes
             return selected.query_arrow(query.name, rest)
 
     def _with_stored_calls(self, text: str, values: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -118,20 +118,27 @@ def lines_of_files(gone: Mapping[str, list[str]]) -> list[str]:
     ]
 
 
-def lines_of_inferred(without_log: Sequence[tuple[str, str, int | None, float | None, str | None]]) -> list[str]:
-    """A line for the runs whose steps are inferred, and one for each reason why others have none.
+#: A row of the query step_sources, but its last column: run_id, steps_from, steps, confidence, problem.
+StepSource = tuple[str, str, int | None, float | None, str | None]
 
-    without_log: rows of the query step_sources.
+
+def lines_of_inferred(without_log: Sequence[StepSource], with_job: Collection[str]) -> list[str]:
+    """A line for the runs whose steps are inferred, and one for those that have none, with the reasons.
+
+    with_job: runs in whose traffic a job is found, sure or not.
     """
     inferred = [
         f"{run} ({steps}, confidence {share:.2f})" for run, kind, steps, share, _ in without_log if kind == "traffic"
     ]
-    unsure = [f"{run} ({problem})" for run, kind, _, _, problem in without_log if kind == "none"]
+    unsure = {run: f"{run} ({problem})" for run, kind, _, _, problem in without_log if kind == "none"}
     lines = []
     if inferred:
         lines.append(f"no training log: steps are inferred from the traffic in {_runs_named(inferred)}")
     if unsure:
-        lines.append(f"no training log, and no sure steps in the traffic, so that none count, in {_runs_named(unsure)}")
+        named = _runs_named([*unsure.values()])
+        lines.append(f"no training log, and no sure steps in the traffic, so that none count, in {named}")
+    if jobs := listed([run for run in unsure if run in with_job], _MOST_NAMES):
+        lines[-1] += f"; query job_steps has the steps of the jobs in {jobs}, query jobs how sure they are"
     return lines
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from datasets import write_dataset
+from datasets import read_case, write_dataset
 from small_runs import A, B, ring, write_captures, write_log
 from tools import RunCommand, lines
 
 import ddnn_traces
+from ddnn_traces.errors import NoDataError
 from ddnn_traces.query import missing
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import schema
@@ -143,6 +144,47 @@ def test_query_tells_what_the_runs_lack(command: RunCommand, bare: Dataset) -> N
         assert b"no training log" not in command("query", bare.path, name, "--run", "b").stderr
     assert lines(command("query", bare.path, "step_volume", "--run", "logged").stderr) == ["no rows"]
     assert command("query", bare.path, "traffic_matrix").stderr == b""
+
+
+def test_no_rows_of_clocks_say_whether_any_were_compared(command: RunCommand, tmp_path: Path) -> None:
+    """Nothing told clocks that agree from clocks that nobody could compare."""
+    at = [("alone", A, None), ("apart", A, None), ("apart", B, None), ("both", A, 0), ("both", B, 100)]
+    captures = [
+        {"run_id": run, "capture_id": f"{place}.pcap", "vantage_ip": ip, "records": 5, "clock_offset_ns": offset,
+         "clock_offset_uncertainty_ns": offset, "clock_reference_ip": A}
+        for place, (run, ip, offset) in enumerate(at)
+    ]  # fmt: skip
+    tables = {"runs": pl.DataFrame({"run_id": ["alone", "apart", "both"]}), "captures": pl.DataFrame(captures)}
+    write_dataset(tmp_path / "dataset", tables).close()
+    said = command("query", "dataset", "clock_differences").stderr
+    assert lines(said)[-3:] == [
+        "note: 1 run (alone): no captures of two hosts, whose clocks could be compared",
+        "note: 1 run (apart): no packet was captured at two hosts, so their clocks cannot be compared",
+        "note: 1 run: clocks were compared (query clock_offsets), and none differ",
+    ]
+    assert command("query", "dataset", "clock_offsets", "--run", "both").stderr == b""
+
+
+def test_no_rows_of_jobs_say_why(command: RunCommand, bare: Dataset, tmp_path: Path) -> None:
+    case = Path(__file__).parents[1] / "queries" / "jobs" / "ring_of_3"
+    write_dataset(tmp_path / "job", read_case(case)).close()
+    for name in ("jobs", "collectives", "verdicts"):
+        none = lines(command("query", bare.path, name, "--run", "a").stderr)
+        assert none[0] == "no rows" and any("no job is seen" in line.lower() for line in none)
+    verdicts = lines(command("query", "job", "verdicts").stderr)
+    assert verdicts[0] == "no rows" and verdicts[-1].startswith("note: Nothing stands out in 1 job")
+    assert command("query", "job", "jobs").stderr == b""
+
+
+def test_an_excerpt_without_a_pair_of_runs_says_so(command: RunCommand, bare: Dataset) -> None:
+    why = "o two runs differ in their batch size alone (batch_size in run.toml or runs.csv)"
+    assert f"note: n{why}" in lines(command("query", bare.path, "batch_pair_excerpt").stderr)
+    done = command("plot", bare.path, "batch_pair_excerpt", "--out", "b.svg")
+    assert done.returncode == 1
+    assert lines(done.stderr)[-1].startswith("ddnn-traces: batch_pair_excerpt: nothing to draw. ")
+    assert lines(done.stderr)[-1].endswith(f" N{why}.")
+    with pytest.raises(NoDataError, match="No two runs differ in their batch size"):
+        bare.plot("batch_pair_excerpt")
 
 
 def test_servers_of_runs_that_declare_none_are_said_to_be_unknown(command: RunCommand, tmp_path: Path) -> None:

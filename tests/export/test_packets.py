@@ -512,6 +512,13 @@ def test_a_step_of_a_run_without_a_log_is_inferred(tmp_path: Path) -> None:
             cut(dataset, tmp_path / "cut.pcap", step=10)
 
 
+def test_a_run_without_sure_steps_is_said_to_be_so_once(command: RunCommand, both_ends: Path) -> None:
+    done = command("packets", both_ends, "--step", "0", "--infer-steps", "--out", "cut.pcap")
+    assert done.returncode == 2
+    assert done.stderr.count(b"no sure steps in the traffic") == 1
+    assert done.stderr.endswith(b"write the packets of a --pair or --flow\n")
+
+
 @pytest.mark.parametrize("step", [4, -1])
 def test_an_unknown_step(step: int, tmp_path: Path) -> None:
     ddnn_traces.ingest(two_clocks(tmp_path), tmp_path / "dataset").close()

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from datasets import read_case, write_dataset
 from pyarrow import feather
+from tools import RunCommand
 
 import ddnn_traces
 from ddnn_traces.collectives import tables
@@ -225,6 +226,22 @@ def test_a_query_of_jobs_has_the_rows_of_one(jobs: Dataset) -> None:
     found = jobs.query("collectives", job=1)
     assert found["job"].to_list() == [1]
     assert found["kind"].to_list() == ["all_reduce"]
+
+
+def test_notes_on_steps_are_of_the_chosen_job(command: RunCommand, tmp_path: Path, cache: Path) -> None:
+    """A number of the job's steps stood above "no sure steps in the traffic, so that none count"."""
+    tables = two_jobs()
+    tables["captures"] = pl.DataFrame({"run_id": ["r"] * 3, "capture_id": ["a", "b", "c"], "vantage_ip": HOSTS})
+    write_dataset(tmp_path / "jobs", tables).close()
+    asked = ("query", tmp_path / "jobs", "logged_steps", "--infer-steps", "--format", "csv")
+    of_all, of_one = command(*asked), command(*asked, "--param", "job=1")
+    assert b'"r",12,' in of_one.stdout and b'"r"' not in of_all.stdout
+    assert b"no sure steps in the traffic, so that none count, in 1 run: r (" in of_all.stderr
+    # what has them anyway
+    assert b"query job_steps has the steps of the jobs in r, query jobs how sure they are" in of_all.stderr
+    assert of_one.stderr == (
+        b"note: no training log: steps are inferred from the traffic in 1 run: r (12, confidence 1.00)\n"
+    )
 
 
 def test_two_jobs_have_no_common_topology(jobs: Dataset) -> None:
