@@ -40,7 +40,11 @@ _COMPILED = [
 
 
 def pytest_configure() -> None:
-    """Of as many test processes as CPUs each keeps one: threads of DuckDB and Arrow do not wait for another process."""
+    """Of as many test processes as CPUs each keeps one: threads of DuckDB and Arrow do not wait for another process.
+
+    No width of a terminal is known: xdist's workers have one, which would bound tables.
+    """
+    os.environ.pop("COLUMNS", None)
     cpus = sorted(os.sched_getaffinity(0))
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     if worker and len(cpus) == int(os.environ["PYTEST_XDIST_WORKER_COUNT"]):

@@ -159,8 +159,10 @@ def test_tables_of_one_file(tmp_path: Path, sample: Path, monkeypatch: pytest.Mo
     assert steps["step"].n_unique() > 2
     windows = ddnn_traces.read_pcap(tmp_path / "a.pcap.gz", table="flow_windows", window_ms=100.0)
     assert windows["wire_bytes"].sum() == flows["wire_bytes"].sum()
-    with pytest.raises(DdnnTracesError, match=r"table='flow': it is one of flows, .*; did you mean flows"):
+    with pytest.raises(DdnnTracesError, match=r"table='flow': did you mean flows"):
         ddnn_traces.read_pcap(capture, table="flow")
+    with pytest.raises(DdnnTracesError, match=r"table='xyz': there are: flows, [^;]*, packets[^;.]*$"):
+        ddnn_traces.read_pcap(capture, table="xyz")
     chunks = list(ddnn_traces.read_pcap_chunks(capture, rows=2048))
     assert [chunk.height for chunk in chunks[:-1]] == [2048] * (len(chunks) - 1) and len(chunks) > 1
     assert pl.concat(chunks).equals(ddnn_traces.read_pcap(capture, table="packets"))

@@ -46,12 +46,13 @@ FULL = Path(__file__).parents[2] / "shared" / "captures"
 
 @contextlib.contextmanager
 def keeping_sigterm() -> Iterator[None]:
-    """main() takes SIGTERM for its own."""
-    before = signal.getsignal(signal.SIGTERM)
+    """main() takes SIGTERM for its own, and after a Ctrl-C SIGINT."""
+    before = {sent: signal.getsignal(sent) for sent in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for sent, handler in before.items():
+            signal.signal(sent, handler)
 
 
 def run_here(*arguments: str | Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:

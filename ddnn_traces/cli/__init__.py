@@ -54,6 +54,7 @@ def main() -> NoReturn:
     except OSError as error:
         _fail(f"{error.filename or 'input or output'}: {error.strerror or error}; correct that and try again", 1)
     except (KeyboardInterrupt, click.Abort) as interrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C now would end it by the signal
         message = str(interrupt) or str(interrupt.__cause__ or "")  # click makes an Abort without a message of a Ctrl-C
         _fail(message or "interrupted; no half-written file is left", 130)
     except MemoryError as error:

@@ -217,7 +217,7 @@ def plot(
     """
     if out is not None and out.suffix.lower() not in _DRAWINGS:
         raise UsageError(f"{out}: name it {', '.join(_DRAWINGS)}")
-    from ddnn_traces.query import catalogue, no_rows
+    from ddnn_traces.query import catalogue, missing
     from ddnn_traces.report import plot as plots
 
     if name is None:
@@ -228,7 +228,7 @@ def plot(
     given, drawn = key_values(params), plots.SHOWN_BY.get(name, name)
     with (
         open_dataset(dataset, runs, infer_steps=infer_steps, params=given) as opened,
-        no_rows.explained(opened, drawn),
+        missing.explained(drawn),
     ):
         first, *others = plots.figures(opened, name, given)
     if out is None:

@@ -266,7 +266,11 @@ def prints_rows(out: bool = True, default: str = "a table") -> Callable[[Callabl
         formats = f"Default: by the suffix of --out; without it {default}." if out else f"Default: {default}."
         for option in (
             click.option("--ns", is_flag=True, help="In a table, times as ns since the epoch, not as UTC."),
-            click.option("--wide", is_flag=True, help="A table on a terminal with all columns and whole names."),
+            click.option(
+                "--wide",
+                is_flag=True,
+                help="A table on a terminal, or with COLUMNS set, with all columns and whole names.",
+            ),
             click.option(
                 "--limit",
                 type=click.IntRange(min=0),

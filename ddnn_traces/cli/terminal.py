@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +34,12 @@ _LEAST_SHORTENED = 12
 _SENTENCE, _LEAST_FOLDED = 40, 20
 
 
+def _asked_width() -> int | None:
+    """The width that COLUMNS asks for, which counts in a pipe, too."""
+    given = os.environ.get("COLUMNS", "")
+    return int(given) if given.isdecimal() and int(given) else None
+
+
 def stdout() -> Console:
     """Console for data."""
     return Console(file=sys.stdout, width=None if sys.stdout.isatty() else _FILE_WIDTH, highlight=False)
@@ -43,20 +50,22 @@ def print_table(
 ) -> None:
     """Print an Arrow table, at most `limit` rows of it (0: all), with the number of rows left out.
 
-    On a terminal it fits the width: columns that have no place are named in a line below, and so are those that say
-    nothing of single rows (all equal, or empty). Names of runs lose what they have in common. answer: columns that are
-    shown before others, with the first one, the most important first; without it, the first two. wide: all columns, and
-    whole names. ns: times as ns since the epoch.
+    On a terminal, or where COLUMNS is set, it fits the width: columns that have no place are named in a line below, and
+    so are those that say nothing of single rows (all equal, or empty). Names of runs lose what they have in common.
+    answer: columns that are shown before others, with the first one, the most important first; without it, the first
+    two. wide: all columns, and whole names. ns: times as ns since the epoch.
     """
     shown = rows.slice(0, limit) if limit else rows
     console = stdout()
-    if console.is_terminal:
+    width = console.width if console.is_terminal else _asked_width()
+    if width:
+        console.width = width
         columns = _columns(shown, ns)
         notes: list[str] = []
         if wide:
             console.width = max(console.width, sum(column.width for column in columns) + 2)
         else:
-            columns, notes = _fitting(columns, shown.num_rows, console.width, answer)
+            columns, notes = _fitting(columns, shown.num_rows, width, answer)
         console.print(_table(columns, title), crop=False)
         for note in notes:
             console.print(Text(note, style="dim"), soft_wrap=True)

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from ddnn_traces.errors import MetadataError
 from ddnn_traces.pcap.streams import is_local
 from ddnn_traces.store import schema
-from ddnn_traces.text import counted, listed, nearest, shown, valid_text
+from ddnn_traces.text import counted, listed, meant, nearest, shown, valid_text
 from ddnn_traces.text_files import MOST_TABLE, csv_lines, is_missing, read_bytes, read_toml
 
 #: Declared topologies by the words that the frameworks and papers use.
@@ -94,7 +94,13 @@ def bad_rows(folder: Path, known: Collection[str] = ()) -> tuple[str, ...]:
     """The rows that are wrong in the runs.csv of a folder, a message each, and one of all that name no folder next to
     it. known: names of other runs that rows may be of. Raises MetadataError."""
     table = runs_csv(folder)
-    absent = [shown(name) for name in table.rows if name not in known and not _is_folder(folder / name)]
+    others = sorted(known)  # of all runs that are there
+    absent = [
+        f"{shown(name)}{near and f' ({near})'}"
+        for name in table.rows
+        if name not in known and not _is_folder(folder / name)
+        for near in [meant(name, others)]
+    ]
     if not absent:
         return table.bad
     what = f"{counted(len(absent), 'row')} without a folder of that name next to it: {listed(absent, _MOST_NAMED)}"

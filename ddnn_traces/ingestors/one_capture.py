@@ -32,7 +32,7 @@ def opened(
     Raises UsageError for a table that a capture has not, CaptureError for what is no capture.
     """
     if table not in TABLES:
-        raise UsageError(f"table={table!r}: it is one of {', '.join(TABLES)}; {nearest(table, TABLES, 1)}")
+        raise UsageError(f"table={table!r}: {nearest(table, TABLES, len(TABLES))}")
     options = IngestOptions(filter=filter, window_ms=window_ms, packets=table == "packets", hash="none")
     messages = Messages()
     with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as folder:

@@ -43,6 +43,7 @@ _PARAM = re.compile(
 _COLUMN = re.compile(r"(?P<name>\w+)(?:(?: (?P<unit>[^;]+))?; (?P<meaning>.+)|(?: from (?P<source>\w+))?)")
 #: Likeness of two names (difflib) from which one may be meant by the other: difflib's own limit of close matches.
 _CLOSE = 0.6
+_OF_RUNS = ("run", "runs", "run_id")  # what users take for parameters
 _FEW_COLUMNS = 8  # that a word is in: of more none is meant
 _PYTHON_TYPES: dict[str, Callable[[str], Any]] = {
     "BIGINT": int,
@@ -213,6 +214,9 @@ class Query:
         known = {param.name: param for param in self.params}
         for name in given:  # before needed ones: a wrong name may be meant for one of these
             if name not in known and name not in SELECTION:
+                if name in _OF_RUNS:
+                    how = "--run NAME chooses runs, in Python ddnn_traces.open(..., runs=[NAME])"
+                    raise QueryError(f"query {self.name} has no parameter {name}: {how}")
                 all_names = [*known, *(param.name for param in self.choices)]
                 raise QueryError(f"query {self.name} has no parameter {name}; {nearest(name, all_names)}")
         lacking = [param for param in self.params if param.name in self.needs and param.name not in given]

@@ -364,11 +364,10 @@ class Dataset:
         Raises QueryError for unknown names and parameters, UsageError for a query without a figure, or where there is
         no data for it.
         """
-        from ddnn_traces.query import no_rows
         from ddnn_traces.report import plot
 
         if run is None:
-            with no_rows.explained(self, plot.SHOWN_BY.get(name, name)):
+            with missing.explained(plot.SHOWN_BY.get(name, name)):
                 return plot.chart(self, name, params)
         with Dataset(self._where, run, self._read_only, self._cache, infer_steps=self._infers_steps) as chosen:
             return chosen.plot(name, **params)
@@ -536,6 +535,8 @@ class Dataset:
             problems += self._doubtful_steps()
         if _mixes_jobs(name, self._infers_steps) and not catalogue.SELECTION.keys() & params:
             problems += self._other_traffic(name, params)
+        if name in missing.OF_LAWS:
+            problems += missing.lines_without_law(self.provide("topology_words"), len(self.run_ids))
         return problems + missing.lines_of_undeclared(self._connection, name, len(self.run_ids))
 
     def _other_traffic(self, name: str, params: Mapping[str, Any]) -> list[str]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import contextlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from ddnn_traces.capture_format import PARSED
+from ddnn_traces.errors import NoDataError
 from ddnn_traces.query import catalogue
 from ddnn_traces.store import checksums, schema
-from ddnn_traces.text import counted, listed
+from ddnn_traces.text import as_sentence, counted, listed
 
 if TYPE_CHECKING:
     import duckdb
@@ -68,6 +70,40 @@ _UNDECLARED = {
         "star's centre); give the host its role in run.toml and ingest again",
     ),
 }
+
+
+#: Query -> what it looks for and did not find, where it has no rows.
+NOT_FOUND = {
+    "batch_pair_excerpt": "no two runs differ in their batch size alone (batch_size in run.toml or runs.csv)",
+}
+#: Queries whose rows rest on the law of the declared topology.
+OF_LAWS = frozenset({"bus_bandwidth", "conservation", "ring_comparison"})
+#: The runs that declare a word for which there is no law.
+_WITHOUT_LAW = """
+SELECT run_id
+FROM runs
+WHERE topology IS NOT NULL
+      AND NOT EXISTS (FROM topology_words WHERE regexp_full_match(lower(replace(runs.topology, '-', '_')), pattern))
+ORDER BY run_id
+"""
+
+
+@contextlib.contextmanager
+def explained(name: str) -> Iterator[None]:
+    """Around the drawing of a query: a NoDataError says what the query did not find."""
+    try:
+        yield
+    except NoDataError as error:
+        said = [as_sentence(NOT_FOUND[name])] if name in NOT_FOUND else []
+        raise NoDataError(" ".join([str(error), *said])) from None
+
+
+def known_laws(topologies: Iterable[str]) -> str:
+    """What to do where a declared topology has no law. topologies: of the query topology_words."""
+    return (
+        f"laws are known of {', '.join(sorted({*topologies}))}; of other collectives, as those of fsdp or of double "
+        "binary trees, queries collectives and collective_times have what is sent and when"
+    )
 
 
 def tables(name: str) -> list[str]:
@@ -155,6 +191,14 @@ def lines_of_undeclared(connection: duckdb.DuckDBPyConnection, name: str, runs: 
             found = [run_id for (run_id,) in connection.execute(undeclared).fetchall()]
             lines += [f"{_named(found, runs)}: {what}"] if found else []
     return lines
+
+
+def lines_without_law(connection: duckdb.DuckDBPyConnection, runs: int) -> list[str]:
+    """A line for the runs whose declared topology has no law. connection: with topology_words. runs: number of all."""
+    if not (found := [run_id for (run_id,) in connection.execute(_WITHOUT_LAW).fetchall()]):
+        return []
+    topologies = [topology for (topology,) in connection.execute("SELECT topology FROM topology_words").fetchall()]
+    return [f"{_named(found, runs)}: the declared topology is no word with a law; {known_laws(topologies)}"]
 
 
 def _more(files: int) -> str:

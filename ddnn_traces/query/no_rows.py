@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import replace
 
-from ddnn_traces.errors import NoDataError
-from ddnn_traces.query import catalogue
+from ddnn_traces.query import catalogue, missing
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.text import as_sentence, counted, listed
+from ddnn_traces.text import counted, listed
 
 _MOST_RUNS = 3  # in a line
 
-#: Query -> what is looked for and was not found.
-_FIXED = {
-    "batch_pair_excerpt": "no two runs differ in their batch size alone (batch_size in run.toml or runs.csv)",
-}
 #: Runs of which no clock was compared, and whether captures of two hosts are there.
 _UNCOMPARED = """
 SELECT run_id, count(DISTINCT vantage_ip) FILTER (records > 0) > 1
@@ -31,23 +24,13 @@ _SAID_BY_VERDICTS = {"clocks_differ", "doubtful_steps"}  # remarks of diagnose t
 
 def reasons(dataset: Dataset, name: str) -> list[str]:
     """Lines on a named query that has no rows."""
-    if name in _FIXED:
-        return [_FIXED[name]]
+    if name in missing.NOT_FOUND:
+        return [missing.NOT_FOUND[name]]
     if name in ("clock_offsets", "clock_differences"):
         return _of_clocks(dataset)
     if "inferred_jobs" in catalogue.read_by(name) | {name}:
         return _of_jobs(dataset, name)
     return []
-
-
-@contextlib.contextmanager
-def explained(dataset: Dataset, name: str) -> Iterator[None]:
-    """Around the drawing of a query: a NoDataError says why the query has no rows."""
-    try:
-        yield
-    except NoDataError as error:
-        said = [as_sentence(line.removesuffix(".")) for line in reasons(dataset, name)]
-        raise NoDataError(" ".join([str(error), *said])) from None
 
 
 def _of_clocks(dataset: Dataset) -> list[str]:

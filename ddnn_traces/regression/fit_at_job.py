@@ -31,7 +31,7 @@ from ddnn_traces.regression.job_values import (
     unused_notes,
 )
 from ddnn_traces.regression.results import ALPHA, LEVEL, SIZES, Job, Predicted, degrees, p_text, plain
-from ddnn_traces.text import counted
+from ddnn_traces.text import counted, meant
 
 #: p of Bartlett's test below which the scatter is taken by level: a wrong pooling costs coverage, a wrong separation
 #: only width (docs/regression.md has both).
@@ -187,10 +187,13 @@ def _law_factor(rows: pl.DataFrame, described: Mapping[str, Any]) -> float:
                 f"the runs like the job send {several} model sizes in a step (updates of an asynchronous server are "
                 "steps of their own): give --set law_factor="
             )
+        word = str(described.get("topology", "this topology"))
+        near = meant(
+            word, rows["topology"].drop_nulls().unique().sort().to_list() if "topology" in rows.columns else ()
+        )
         raise PredictionError(
-            f"no law is known of the volume of {described.get('topology', 'this topology')} among "
-            f"{counted(int(described['workers']), 'worker')}; give --set law_factor=, the model sizes that all send "
-            "in a step"
+            f"no law is known of the volume of {word} among {counted(int(described['workers']), 'worker')}; "
+            f"{near and f'{near} Else '}give --set law_factor=, the model sizes that all send in a step"
         )
     raise UsageError(
         f"the law of the collective needs the job's workers (the runs have {range_text(rows, 'workers')}) and topology"

@@ -21,6 +21,7 @@ import numpy as np
 import polars as pl
 
 from ddnn_traces.errors import RegressionError
+from ddnn_traces.query import missing
 from ddnn_traces.regression import design, documents, inference, robustness
 from ddnn_traces.regression.design import CELL, MIN_RUNS, RUN, STEP, make_design, split_aliased
 from ddnn_traces.regression.estimate import Estimate
@@ -83,6 +84,7 @@ _WORDS = {"incomplete": "incomplete captures", "fault": "fault", "unfinished": "
 BATCH = ("indicator", "number")
 #: Bytes of a step beyond its law, over it, with which no headers are explained.
 _FAR_FROM_LAW = 0.1
+_NO_LAW = "no law of the volume of"
 SIZE = ("exchanged", "nominal")
 #: Bytes that a step's volume counts, the first by default: segmentation offload hides headers from the captured ones.
 RESPONSES = ("cable", "wire", "payload")
@@ -129,7 +131,12 @@ def regress(
         )
     notes = fitted.notes
     if is_volume:
-        notes = (*_law_notes(dataset, found, fitted), *_response_notes(found, fitted, response), *notes)
+        notes = (
+            *_word_notes(dataset, fitted),
+            *_law_notes(dataset, found, fitted),
+            *_response_notes(found, fitted, response),
+            *notes,
+        )
     return replace(fitted, preset=preset, notes=(*_inferred_notes(dataset), *_capture_notes(dataset, fitted), *notes))
 
 
@@ -182,6 +189,13 @@ def _capture_notes(dataset: Dataset, fitted: Regression) -> list[str]:
         f"The captures of {losses.height} of the runs lost more than 0.1%, so that their volumes are too low: "
         f"{first_names(named)}."
     ]
+
+
+def _word_notes(dataset: Dataset, fitted: Regression) -> list[str]:
+    """What to do with the runs that are left out for want of a law."""
+    if not any(one.reason.startswith(_NO_LAW) for one in fitted.excluded):
+        return []
+    return [as_sentence(missing.known_laws(dataset.query("topology_words")["topology"]))]
 
 
 def _law_notes(dataset: Dataset, rows: pl.DataFrame, fitted: Regression) -> list[str]:
@@ -367,7 +381,7 @@ def _with_law(rows: pl.DataFrame, formula: Formula) -> tuple[pl.DataFrame, tuple
     )
     out = rows.filter(is_out).group_by(RUN, "topology", "workers", unknown.alias("unknown"), maintain_order=True).len()
     return rows.filter(~is_out), tuple(
-        Excluded(str(run), reason or f"no law of the volume of {topology} among {counted(workers, 'worker')}", count)
+        Excluded(str(run), reason or f"{_NO_LAW} {topology} among {counted(workers, 'worker')}", count)
         for run, topology, workers, reason, count in out.iter_rows()
     )
 

@@ -106,8 +106,24 @@ def of_release(folder: Path) -> tuple[Claim, ...]:
     return read(path)
 
 
+def answerable(path: Path) -> tuple[Claim, ...]:
+    """As read(), for a release: UsageError, too, where a query or a parameter of it is not known."""
+    claims = read(path)
+    for one in claims:
+        asked = command(one)
+        if asked.query:
+            try:
+                catalogue.find(asked.query).values(dict(asked.params))
+            except DdnnTracesError as error:
+                raise UsageError(f"{path}: claim {printable(one.claim)}, column command: {_line(error)}") from error
+    return claims
+
+
 def read(path: Path) -> tuple[Claim, ...]:
-    """The claims of a file, all of them well-formed. Raises UsageError naming line and column of what is not."""
+    """The claims of a file, all of them well-formed. Raises UsageError naming line and column of what is not.
+
+    Of a query that is not known, and so of a parameter, evaluate() says that the claim cannot be computed.
+    """
     if path.is_symlink() and path.name == layout.CLAIMS:  # of a release: it could lead to any file
         raise UsageError(f"{path}: a link; a release has the file itself")
     lines = read_text(path, MOST_DOCUMENT, UsageError).split("\n")
@@ -203,7 +219,6 @@ def command(claim: Claim) -> Command:
     params, runs = dict(options["--param"]), tuple(run for run, _ in options["--run"])
     if words[1] == "sql":
         return Command(statement=_statement(first), runs=runs)
-    catalogue.find(first).values(params)
     return Command(query=first, params=params, runs=runs)
 
 

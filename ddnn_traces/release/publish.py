@@ -265,7 +265,7 @@ class _Publishing:
         self.dataset, self.out, self.options, self.messages = dataset, out, options, messages
         self.statements, self.key_file, self.previous = statements, key_file, previous
         self.standing = versions.standing(out)
-        self.claims = claims.read(options.claims) if options.claims else ()
+        self.claims = claims.answerable(options.claims) if options.claims else ()
         _refuse_unknown("--allow-flagged", options.allow_flagged, dataset.run_ids)
         if "version" in statements:
             versions.check(statements["version"], previous.about.version if previous else None)

@@ -410,6 +410,30 @@ def test_the_shell_compares_no_inferred_steps_with_themselves(
     assert said.out.split()[0] == "one"
 
 
+def test_columns_bound_a_table_in_a_pipe(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pa.table({f"column_{place}": ["some words", "others"] for place in range(9)})
+    widths = []
+    for columns in ("60", "", "0", "wide"):
+        monkeypatch.setenv("COLUMNS", columns)
+        terminal.print_table(rows)
+        lines = capsys.readouterr().out.splitlines()
+        widths.append(max(map(len, [line for line in lines if "+" not in line and ":" not in line])))
+        assert any("--wide shows all" in line for line in lines) == (columns == "60")
+    assert widths[0] <= 60 < widths[1] == widths[2] == widths[3]
+
+
+def test_a_second_interrupt_while_the_first_is_told_ends_as_the_first() -> None:
+    """It was killed by the signal."""
+    code = (
+        "import os, signal, click\nimport ddnn_traces.cli as cli\n"
+        "def interrupted(*_, **__):\n    raise KeyboardInterrupt\n"
+        "def again(*_, **__):\n    os.kill(os.getpid(), signal.SIGINT)\n"
+        "cli.cli.main, click.echo = interrupted, again\ncli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True)
+    assert (done.returncode, done.stderr) == (130, b"")
+
+
 def test_tables_are_sorted_in_columns_and_apart_from_queries(
     several: Dataset, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,8 @@ def test_what_is_left_out_is_named(runs: Path, tmp_path: Path) -> None:
         f"{runs}/runs.csv: 3 rows without a folder of that name next to it: 'three', 'four', '{'x' * 96}...; correct "
         "run_id, or remove such rows",
     ]
+    (runs / "runs.csv").write_text("run_id,workers\nonne,2\n")
+    assert "next to it: 'onne' (did you mean one?); correct" in ingest(runs, out=tmp_path / "dataset")[-1]
     assert ingest(f"{runs}/*", out=tmp_path / "dataset")[0] == said[0]
     assert ingest(f"{runs}/one/*", out=tmp_path / "dataset")[0] == said[1]
 

@@ -382,6 +382,10 @@ def test_unknown_parameter_names_the_nearest(dataset: Dataset) -> None:
 def test_parameter_of_a_query_without_any(dataset: Dataset) -> None:
     with pytest.raises(QueryError, match=r"compare has no parameter b_run; did you mean b_runs or a_runs\?"):
         catalogue.find("compare").values({"a_runs": "a", "b_run": "b"})  # b_runs is needed, and not given
+    with pytest.raises(
+        QueryError, match=r"topology has no parameter run_id: --run .* in Python .*open\(\.\.\., runs=\["
+    ):
+        catalogue.find("topology").values({"run_id": "ring"})
     with pytest.raises(QueryError, match="traffic_matrix has no parameter window_ms; there are: job, communicator"):
         dataset.query("traffic_matrix", window_ms=5)
 

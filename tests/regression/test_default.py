@@ -11,10 +11,11 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
+from datasets import write_dataset
 from regression_runs import noted, verdict
 
 import ddnn_traces
-from ddnn_traces.regression import fit, sentences
+from ddnn_traces.regression import fit, fitting, sentences
 from ddnn_traces.regression.fitting import BY_LAW, default_formula
 from ddnn_traces.store import parquet
 from ddnn_traces.traffic.synthetic import SyntheticRun, write_runs
@@ -76,7 +77,7 @@ def test_what_a_factor_sends_beyond_the_law_is_found() -> None:
     assert verdict(result, "C(framework_backend)") == (True, False)
 
 
-def test_a_run_without_a_law_is_left_out_with_the_reason() -> None:
+def test_a_run_without_a_law_is_left_out_with_the_reason(tmp_path: Path) -> None:
     lawless = pl.when(pl.col("run_id") == "r03").then(pl.lit("moe")).otherwise("topology")
     factor = pl.when(pl.col("run_id") != "r03").then(pl.col("law_factor"))
     result = fit(implied(lawful_runs().with_columns(topology=lawless, law_factor=factor)))
@@ -84,6 +85,14 @@ def test_a_run_without_a_law_is_left_out_with_the_reason() -> None:
         ("r03", "no law of the volume of moe among 4 workers")
     ]
     assert result.rows == 35
+    with write_dataset(
+        tmp_path / "dataset", {"runs": pl.DataFrame({"run_id": ["r03"], "topology": ["moe"]})}
+    ) as dataset:
+        (note,) = fitting._word_notes(dataset, result)
+        (remark,) = dataset.remarks("bus_bandwidth", {})
+        assert dataset.remarks("ring_comparison", {}) == [remark] and dataset.remarks("ledger_sums", {}) == []
+    assert re.match(r"Laws are known of .*, ring, .*; of other collectives, .* queries collectives and", note)
+    assert remark.startswith("run r03: the declared topology is no word with a law; laws are known of binary_tree_star")
 
 
 def test_a_run_whose_steps_may_be_of_one_worker_or_of_all_is_left_out_with_the_reason() -> None:

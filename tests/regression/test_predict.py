@@ -326,3 +326,7 @@ def test_workers_that_were_never_run_are_predicted_by_the_law() -> None:
     assert any("no run has 5 workers: they enter by the law" in note for note in prediction.notes)
     with pytest.raises(PredictionError, match="no law is known of the volume of ring among 5 workers"):
         predicted(rows, None, workers=5)
+    with pytest.raises(
+        PredictionError, match=r"of rng among 4 workers; did you mean ring\? Else give --set law_factor="
+    ):
+        predicted(rows, None, workers=4, topology="rng")

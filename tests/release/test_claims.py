@@ -133,8 +133,6 @@ def test_a_query_without_end_has_one(small: Path) -> None:
         "ddnn-traces sql RELEASE 'no SQL'",
         "ddnn-traces sql RELEASE",
         "ddnn-traces sql RELEASE $(id)",
-        "ddnn-traces query RELEASE no_such_query",
-        "ddnn-traces query RELEASE pair_volume --param runs=many",
         "ddnn-traces query RELEASE topology --out x",
         "ddnn-traces query RELEASE topology --run",
         "ddnn-traces query RELEASE 'topology",
@@ -147,6 +145,20 @@ def test_no_other_command_is_run(tmp_path: Path, command: str) -> None:
         claims.read(path)
     assert "\n" not in str(raised.value)
     assert [file.name for file in tmp_path.iterdir()] == ["c.csv"]
+
+
+def test_a_query_that_is_not_known_stops_no_other_claim(small: Path, tmp_path: Path, command: Run) -> None:
+    """One line with it, and none was computed."""
+    of_queries = [
+        facts.Claim(name, "a test", f"ddnn-traces query RELEASE {name}", "1", "0")
+        for name in ("no_such_query", "pair_volume --param window=many")
+    ]
+    path = written(tmp_path / "c.csv", *of_queries, sql("SELECT 1"))
+    code, out, err = told(command, small, "--claims", path)
+    assert code == 1 and "3 claims: 1 hold, 2 could not be computed" in err
+    assert "no query named no_such_query" in out and "pair_volume has no parameter window" in out
+    with pytest.raises(UsageError, match=r"c\.csv: claim no_such_query, column command: no query named no_such_query"):
+        claims.answerable(path)  # as publish does
 
 
 HEAD = "claim,source,command,expected,tolerance\n"
