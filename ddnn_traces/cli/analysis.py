@@ -187,6 +187,7 @@ def report(dataset: str | Path, out: Path, charts: Path | None, runs: tuple[str,
             found = page.report(opened, began)
             if charts is not None:
                 found.write_charts(charts, say)
+            found.say_notes(say)
             sys.stdout.buffer.write(found.html().encode())
     if str(out) != "-":
         say(f"wrote {out}")

@@ -35,13 +35,17 @@ FIRST = ("Delays", "Drivers", "Pattern", "Captures")
 
 @dataclass
 class Report:
-    """The sections of a dataset's report that have data, by chapter, and what the others lack."""
+    """The sections of a dataset's report that have data, by chapter, and what the others lack.
+
+    untaken_steps: as of Results.
+    """
 
     title: str
     facts: list[tuple[str, str]]
     runs: list[str]
     chapters: dict[Chapter, list[Section]] = field(default_factory=dict)
     missing: list[Section] = field(default_factory=list)
+    untaken_steps: str = ""
 
     @property
     def sections(self) -> list[Section]:
@@ -80,6 +84,11 @@ class Report:
             "page.html", report=self, queries=queries, sql={query.name: query.sql for query in queries}, charts=_charts,
             packed=packed, most=ROWS_AS_ELEMENTS, script=script("page.js"), vega=vega_program(),
         )  # fmt: skip
+
+    def say_notes(self, said: Callable[[str], None]) -> None:
+        """Call `said` with what a reader of the page may want to know before it."""
+        if self.untaken_steps:
+            said(f"note: {self.untaken_steps}")
 
     def write_charts(self, folder: Path, said: Callable[[str], None] = lambda _: None) -> None:
         """Write every chart as SVG and PNG; files of charts that the report does not have are removed.
@@ -127,6 +136,7 @@ def report(dataset: Dataset, began: Callable[[str], None] = lambda _: None) -> R
                     found.missing.append(section)
                 else:
                     found.chapters.setdefault(chapter, []).append(section)
+        found.untaken_steps = results.untaken_steps
     return found
 
 
@@ -137,7 +147,7 @@ def write(
     """Write the report to `out`; return it. charts: a folder for its charts as SVG and PNG files.
 
     The same dataset gives the same bytes. Files are replaced whole, and all of them or none. began: as of report().
-    said: as of write_charts(). Raises UsageError where `out` is a folder or a pipe.
+    said: as of write_charts(), and with notes. Raises UsageError where `out` is a folder or a pipe.
     """
     if out.exists() and not out.is_file():
         raise UsageError(f"{out} is a folder or a pipe; name the report's file, for example report.html")
@@ -146,6 +156,7 @@ def write(
         half_written.write_bytes(found.html().encode())
         if charts is not None:
             found.write_charts(charts, said)
+    found.say_notes(said)
     return out
 
 

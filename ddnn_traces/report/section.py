@@ -131,10 +131,28 @@ class Results:
         """A sentence for the runs without a log whose steps are inferred, where the dataset was opened so."""
         return [*map(as_sentence, self._dataset.step_notes)]
 
+    @cached_property
+    def untaken_steps(self) -> str:
+        """A line for the runs without a log whose sure steps are not taken; empty where there are none."""
+        sources = self.rows(Source("step_sources"))
+        sure = sources.filter(steps_from="traffic").filter(~pl.col("run_id").is_in(self.runs_of_inferred_steps))
+        if sure.is_empty():
+            return ""
+        of = counted(sources.filter(pl.col("steps_from") != "log").height, "run")
+        return (
+            f"no training log, so no bytes and no time of a step: in {sure.height:,} of {of} without one the traffic "
+            "shows sure steps, which --infer-steps takes"
+        )
+
     @property
     def runs_of_inferred_steps(self) -> set[str]:
         """As of the dataset."""
         return self._dataset.runs_of_inferred_steps
+
+    @property
+    def partly_covered(self) -> set[str]:
+        """The runs of whose hosts some are in no capture."""
+        return {*self.rows(Source("capture_coverage")).drop_nulls("problem")["run_id"]}
 
     @cached_property
     def fit(self) -> Regression:

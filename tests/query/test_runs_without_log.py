@@ -153,6 +153,19 @@ def test_a_report_takes_inferred_steps_and_compares_them_with_no_log(
     page = (tmp_path / "report.html").read_text()
     assert "No training log: steps are inferred from the traffic in 1 run" in page
     assert "Traffic alone shows steps in 1 of 1 run; there is no log to compare them with." in page
+    assert " over 1 run with inferred steps." in page and "run with a log" not in page
+    assert "--infer-steps takes" not in page
+
+
+@pytest.mark.long
+def test_a_report_names_the_option_that_takes_the_steps(
+    command: RunCommand, tmp_path: Path, without_logs: Path
+) -> None:
+    done = command("report", without_logs, "--run", RING, "--out", "report.html")
+    said = "in 1 of 1 run without one the traffic shows sure steps, which --infer-steps takes"
+    assert f"note: no training log, so no bytes and no time of a step: {said}".encode() in done.stderr
+    page = (tmp_path / "report.html").read_text()
+    assert page.count(said) + page.count(said.replace("--infer-steps", "<code>--infer-steps</code>")) >= 2
 
 
 def test_what_compares_logs_with_traffic_takes_no_inferred_steps(command: RunCommand, without_logs: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import polars as pl
@@ -31,6 +32,19 @@ def test_a_training_that_did_not_finish_is_a_cross() -> None:
     assert [(row["value"], row["did"]) for row in crosses] == [("100", "0 of 1 runs")]
     speeds = sorted(row["samples_per_s"] for row in drawn(spec) if "at" not in row and row["condition"] == "delay_ms")
     assert speeds == [256, 1280]
+
+
+def test_the_line_of_a_law_does_not_strike_through_the_name_of_a_mark() -> None:
+    """It rises to the right of a mark, where the name is."""
+    runs = pl.DataFrame({"run_id": ["a", "b"], "topology": "ring", "workers": [4, 6], "law_factor": [6.0, 10.0]})
+    chart = regression.volume_by_law(runs.with_columns(step_bytes=pl.col("law_factor") * 1.05e6, size_bytes=1e6))
+    svg = vl_convert.vegalite_to_svg(chart.to_dict())
+    places = r'translate\((?P<x>[-0-9.]+),(?P<y>[-0-9.]+)\)"[^>]*>'
+    names = [float(found["y"]) for found in re.finditer(places + r"ring \(1\)<", svg)]
+    marks = sorted({float(found["y"]) for found in re.finditer(places.replace(r'"[^>]*>', "") + '"[^>]*d="M4.18', svg)})
+    assert len(names) == len(marks) == 2
+    below = sorted(name - mark for name, mark in zip(sorted(names), marks, strict=True))
+    assert below[1] - below[0] == pytest.approx(10)  # the last mark has no line at its right
 
 
 def test_residuals_are_drawn_in_megabytes_and_far_ones_are_distinguishable() -> None:

@@ -36,7 +36,7 @@ def test_several_patterns_are_an_answer_and_no_failure(tmp_path: Path) -> None:
     row = dict(zip(table.columns, table.rows[0], strict=True))
     assert row["topology"] == "several patterns" and row.get("confidence", "–") == "–"
     three = sections(tmp_path / "three", "job_parallelism/sends_of_stages_and_of_a_server")["topology"]
-    assert "several patterns in 1" in three.headline
+    assert "several patterns in 1 (stages)" in three.headline
 
 
 @pytest.mark.long
@@ -50,6 +50,13 @@ def test_the_kind_of_training_is_told_with_what_is_not_known(tmp_path: Path) -> 
     assert "How the job of 2 hosts is parallelised is not known (1 group of 2 hosts): sends between" in parts.headline
     three = sections(tmp_path / "three", "job_parallelism/sends_of_stages_and_of_a_server")["collectives"]
     assert "job 0 of stages (3 hosts) is pipeline parallel (2 groups of 2 hosts)." in three.headline
+
+
+def test_few_runs_of_a_topology_are_named() -> None:
+    topologies = pl.DataFrame({"run_id": ["d", "a", "b", "c", "e"], "topology": ["ring"] * 4 + ["star"]})
+    runs = topologies.with_columns(problem=pl.lit(None, pl.String), confidence=1.0)
+    assert host_pairs._shapes(runs) == "5 runs shows: 4 ring; 1 star (e)"
+    assert host_pairs._shapes(runs[1:]) == "4 runs shows: 3 ring (a, b, c); 1 star (e)"
 
 
 def test_a_job_that_is_not_known_is_named_with_its_topology() -> None:

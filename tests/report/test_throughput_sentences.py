@@ -12,7 +12,7 @@ from datasets import read_case, write_dataset
 
 import ddnn_traces
 from ddnn_traces.report import number_text
-from ddnn_traces.report.chapters import summary, time
+from ddnn_traces.report.chapters import summary, time, volume
 from ddnn_traces.report.section import Results, Section
 from ddnn_traces.traffic import simulator
 from ddnn_traces.traffic.simulator import specification
@@ -31,6 +31,7 @@ def test_the_mean_without_a_log_is_of_inferred_steps_or_says_that_it_has_idle_ti
     with write_dataset(tmp_path / "dataset", tables) as dataset, Results(dataset) as results:
         [section] = time.chapter.sections(results, only=["total-throughput"])
         [first] = summary.chapter.sections(results, only=["throughput"])
+        [models] = volume.chapter.sections(results, only=["model-volume"])
     for headline in (section.headline, first.headline):
         assert "1.16 Mbit/s from the first to the last inferred step (1 run), " in headline
         assert " over the capture, idle time included (1 run)" in headline
@@ -41,6 +42,33 @@ def test_the_mean_without_a_log_is_of_inferred_steps_or_says_that_it_has_idle_ti
     said = "of each run from the first to the last inferred step; or over the capture, idle time included. "
     assert said in figure.caption
     assert [source.query for source in figure.sources] == ["total_throughput", "inferred_throughput"]
+    marks = [layer["encoding"]["shape"]["scale"] for layer in figure.spec["layer"] if "shape" in layer["encoding"]]
+    assert [scale["domain"] for scale in marks] == [["inferred", "capture"]]  # two quantities on one axis
+    assert all(len(set(scale["range"])) == 2 for scale in marks)
+    # runs of which nothing is declared are no repeats of one setting
+    assert not [table for table in section.tables if "unknown" in str(table.rows) and "runs of" in table.columns]
+    assert models.missing.startswith("2 runs of 2 kB, but none declares its model")
+
+
+@pytest.mark.parametrize(
+    ("partly", "said", "part"),
+    [
+        (set(), "All hosts of a run together transmit", ""),
+        ({"a"}, "All hosts of a run together transmit", " Of 1 run (a) it is what the captures show, not all."),
+        ({"a", "b"}, "The captures, which do not cover all hosts of a run, show", ""),
+    ],
+)
+def test_a_part_of_the_hosts_is_not_called_all_of_them(partly: set[str], said: str, part: str) -> None:
+    section = cast(Section, SimpleNamespace(results=SimpleNamespace(partly_covered=partly)))
+    assert summary._whose(section, pl.DataFrame({"run_id": ["a", "b", "b"]})) == (said, part)
+
+
+@pytest.mark.parametrize(
+    ("inferred", "said"), [(set(), "a log"), ({"a"}, "a log or steps of traffic"), ({"a", "b"}, "steps of traffic")]
+)
+def test_positions_say_where_their_steps_come_from(inferred: set[str], said: str) -> None:
+    runs = pl.DataFrame({"run_id": ["a", "b"]})
+    assert time._logged_or(runs, inferred, "a log", "steps of traffic") == said
 
 
 @pytest.mark.long

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import polars as pl
 import pytest
@@ -11,7 +12,7 @@ from datasets import read_case, write_dataset
 
 from ddnn_traces.query.checks import run_checks
 from ddnn_traces.report.chapters import steps, trust
-from ddnn_traces.report.section import Results, Source
+from ddnn_traces.report.section import Results, Section, Source
 
 HOSTS = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
 
@@ -98,6 +99,28 @@ def test_a_file_that_is_cut_short_is_said(tmp_path: Path) -> None:
     assert "3 of 3 capture files" in headline
 
 
+def test_a_file_that_is_cut_short_is_what_a_check_finds() -> None:
+    """`check` counts such files as a check of their own, so "no data check finds anything" contradicted it."""
+    unchecked = pl.DataFrame(schema={"run_id": pl.String, "is_partial": pl.Boolean})
+    section = cast(Section, SimpleNamespace(results=SimpleNamespace(faults={}), rows=lambda _: unchecked))
+    files = pl.DataFrame({"run_id": ["r"], "status": ["truncated"]})
+    assert trust._checked(section, files) == "no other data check finds anything"
+    assert trust._checked(section, files[:0]) == "no data check finds anything"
+
+
+def test_steps_without_a_log_are_not_none_and_the_option_that_takes_them_is_named(tmp_path: Path) -> None:
+    tables = read_case(Path(__file__).parents[1] / "queries" / "inferred_steps" / "hosts_without_a_capture")
+    with write_dataset(tmp_path / "d", tables) as dataset, Results(dataset) as results:
+        [runs] = trust.appendix.sections(results, only=["runs"])
+        sure = pl.DataFrame({"run_id": ["run-1", "b", "c"], "steps_from": ["traffic", "none", "log"]})
+        rows = results.rows
+        results.rows = lambda source: sure if source.query == "step_sources" else rows(source)  # type: ignore[method-assign]
+        said = results.untaken_steps
+    [table] = runs.tables
+    assert "steps" not in table.columns and table.caption.endswith(", steps.")
+    assert said.endswith("in 1 of 2 runs without one the traffic shows sure steps, which --infer-steps takes")
+
+
 def test_findings_of_the_first_line_are_counted_things() -> None:
     jobs = pl.DataFrame({"run_id": ["a", "b", "c", "d"]})
     kinds = ["slow_host", "slow_host", "loss"]
@@ -106,6 +129,16 @@ def test_findings_of_the_first_line_are_counted_things() -> None:
         "In 3 of 4 jobs a host or a link costs 5% of a step or more (2 slow hosts, 1 loss finding). "
         "The costliest, in a: W2 is slow."
     )
+    assert steps.costliest(found, jobs, 3).startswith("In 3 of 3 jobs (1 more is not judged, as said below) a host")
+
+
+def test_the_first_screen_has_a_finding_without_the_times_of_each_host() -> None:
+    line = (
+        "run, job 0: W1 (50.6 ms), W2 (45.1 ms) are late together, in 11 of 11 steps: 27 ms of 346.6 ms a step (8%) "
+        "behind the others; a step gains little without one of them alone (query late_together)."
+    )
+    said = "W1, W2 are late together, in 11 of 11 steps: 27 ms of 346.6 ms a step (8%) behind the others."
+    assert steps._short(line) == f"run, job 0: {said}"
 
 
 def test_findings_by_chance_are_counted_beside_established_ones() -> None:

@@ -52,6 +52,7 @@ def topology(section: Section, frame: pl.DataFrame) -> None:
     section.table(_plain(frame), columns, caption)
 
 
+_MOST_NAMED = 3  # runs of a topology
 _PATTERNS = "several patterns"
 _SEVERAL = r"^several patterns \((.*?); see .*\)$"
 
@@ -89,17 +90,18 @@ def _shapes(topologies: pl.DataFrame) -> str:
     kinds = (
         plain.with_columns(why)
         .group_by(pl.coalesce("why", "problem", "topology").alias("kind"), "why")
-        .len()
+        .agg(pl.len(), "run_id")
         .sort(pl.col("why").is_not_null(), -pl.col("len").cast(pl.Int64), "kind")
     )
-    found = "; ".join(_in_runs(kind, why, runs) for kind, why, runs in kinds.iter_rows())
+    found = "; ".join(_in_runs(*row) for row in kinds.iter_rows())
     return f"{counted(topologies.height, 'run')} shows: {found}"
 
 
-def _in_runs(kind: str, why: str | None, runs: int) -> str:
+def _in_runs(kind: str, why: str | None, runs: int, names: list[str]) -> str:
+    named = f" ({', '.join(sorted(names))})" if runs <= _MOST_NAMED else ""
     if why:
-        return f"cannot be told in {runs:,} ({kind})"
-    return f"{kind} in {runs:,}" if kind == _PATTERNS else f"{runs:,} {words(kind)}"
+        return f"cannot be told in {runs:,}{named}: {kind}"
+    return f"{kind} in {runs:,}{named}" if kind == _PATTERNS else f"{runs:,} {words(kind)}{named}"
 
 
 def _runner_up(row: dict[str, object]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import polars as pl
 
@@ -61,17 +62,18 @@ def delays(section: Section, jobs: pl.DataFrame) -> None:
     sure = found.join(trusted, on=["run_id", "job"], how="semi")
     established = sure.filter("is_established")
     together = [one.line for one in diagnosis.together(section.rows(Source("late_together")), stepped)]
+    pauses = section.results.pauses
     others = [
-        ("Several hosts late at once", "Several hosts are late in the same steps", together),
-        ("Few long steps", "Few long steps cost time", section.results.pauses),
+        (_TOGETHER, "Several hosts are late in the same steps", together, [*map(_short, together)]),
+        ("Few long steps", "Few long steps cost time", pauses, pauses),
     ]
     off = section.results.clocks
-    section.lists = [(title, of_jobs) for title, _, of_jobs in others if of_jobs]
+    section.lists = [(title, of_jobs) for title, _, of_jobs, _ in others if of_jobs]
     two, sends = diagnosis.of_two_hosts(stepped), _of_sends(section, trusted, found)
     unlike = {*((one.run_id, one.job) for one in two), *sends} - {*sure.select("run_id", "job").iter_rows()}
     comparable = trusted.height - len(unlike & {*trusted.select("run_id", "job").iter_rows()})
     said = [costliest(established, jobs, comparable)]
-    said += [f"{what} in {counted(len(of_jobs), 'job')}: {of_jobs[0]}" for _, what, of_jobs in others if of_jobs]
+    said += [f"{what} in {counted(len(told), 'job')}: {told[0]}" for _, what, _, told in others if told]
     if established.height:
         said.append(by_chance(sure, established))
     elif section.lists:
@@ -102,6 +104,19 @@ def delays(section: Section, jobs: pl.DataFrame) -> None:
         "independent, and other runs may differ. What all hosts share is not seen (docs/delays.md)."
     )
     section.table(found, columns, caption, Source("verdicts"), noun="finding")
+
+
+#: The milliseconds of a sentence of late_together are explained once.
+_TOGETHER = (
+    "Several hosts late at once; in parentheses how late each one is (median), then what a step would gain if all of "
+    "these were in time"
+)
+
+
+def _short(line: str) -> str:
+    """A line of late_together for the first screen: one clause, without the milliseconds of each host."""
+    clause = line.removesuffix(".").partition(";")[0]
+    return f"{re.sub(r' [(][0-9.,]+ ms[)](?=, | are )', '', clause)}."
 
 
 def _by_trust(found: pl.DataFrame, doubtful: pl.DataFrame) -> pl.DataFrame:
@@ -137,8 +152,10 @@ def costliest(established: pl.DataFrame, jobs: pl.DataFrame, trusted: int) -> st
     kinds = first.group_by("kind").len().sort("len", "kind", descending=[True, False])
     where = f", in {worst['run_id']}" if jobs["run_id"].n_unique() > 1 else ""
     said = ", ".join(counted(number, _FOUND.get(kind, words(kind))) for kind, number in kinds.iter_rows())
+    left = jobs.height - trusted
+    but = f" ({left:,} more {'is' if left == 1 else 'are'} not judged, as said below)" if left else ""
     return (
-        f"In {first.height:,} of {counted(trusted, 'job')} a host or a link costs 5% of a step or more ({said}). "
+        f"In {first.height:,} of {counted(trusted, 'job')}{but} a host or a link costs 5% of a step or more ({said}). "
         f"The costliest{where}: {worst['sentence']}"
     )
 
@@ -430,7 +447,7 @@ def inferred_steps(section: Section, score: pl.DataFrame) -> None:
             f"the median timeline error is {span(scored['median_error_share'], percent)} of a step"
         )
     section.headline = f"Traffic alone shows steps in {structured.height} of {counted(score.height, 'run')}{against}."
-    partly = structured.filter(pl.col("run_id").is_in(_partly_covered(section)))
+    partly = structured.filter(pl.col("run_id").is_in(section.results.partly_covered))
     if not partly.is_empty():
         section.headline += (
             f" The captures of {counted(partly.height, 'run')} of these do not cover all hosts: "
@@ -472,11 +489,6 @@ def _without_log(score: pl.DataFrame, runs: set[str]) -> pl.DataFrame:
     return score.with_columns(
         pl.when(~pl.col("run_id").is_in(runs)).then(pl.col(name)).alias(name) for name in compared
     )
-
-
-def _partly_covered(section: Section) -> list[str]:
-    """The runs of whose hosts some are in no capture."""
-    return section.rows(Source("capture_coverage")).drop_nulls("problem")["run_id"].to_list()
 
 
 @chapter.section("slack", "Slack of each layer", Source("layer_slack"), _NO_LAYERS, reference="gao, figs. 4.8 to 4.11")

@@ -11,7 +11,7 @@ from ddnn_traces.report.chapters.time import by_inferred_steps, by_stretch, with
 from ddnn_traces.report.charts import regression, wire
 from ddnn_traces.report.number_text import FEW, number_of, percent, rate, size, typical
 from ddnn_traces.report.section import NO_FLOWS, Chapter, Results, Section, Source
-from ddnn_traces.text import counted
+from ddnn_traces.text import counted, listed
 
 #: Rows of the chart of all runs together, about; windows and pairs of a run, at most and at least.
 ROWS = 60_000
@@ -93,10 +93,11 @@ def throughput(section: Section, _: pl.DataFrame) -> None:
     trained, killed = without_kills(section, means)
     timed = by_inferred_steps(section, trained)
     mean = f"{by_stretch(timed, _typical_rate)} on average, and " if trained.height else ""
+    senders, part = _whose(section, frame)
     section.headline = (
-        f"All hosts of {'a' if several else 'the'} run together transmit {mean}at most "
+        f"{senders} {mean}at most "
         f"{rate(peak['gbit_per_s'])} over {peak['window_s'] * 1e3:g} ms{where}"
-        f"{_sent_again(frame)}{_came_late(section, several)}.{killed}"
+        f"{_sent_again(frame)}{_came_late(section, several)}.{part}{killed}"
     )
     caption = (
         "All pairs of hosts, stacked, in windows of 1, 2 or 5 times a power of ten; at first the training. Red: "
@@ -109,6 +110,19 @@ def throughput(section: Section, _: pl.DataFrame) -> None:
     )
     lead = _representative(section, means if trained.is_empty() else trained)
     section.figure(wire.run_throughput, frame, caption, source, lead=lead)
+
+
+def _whose(section: Section, frame: pl.DataFrame) -> tuple[str, str]:
+    """Whose traffic the throughput is, and a sentence on the runs of which it is a part, where other runs are whole."""
+    runs = {*frame["run_id"]}
+    of = "a" if len(runs) > 1 else "the"
+    partly = sorted(runs & section.results.partly_covered)
+    if len(partly) == len(runs):
+        return f"The captures, which do not cover all hosts of {of} run, show", ""
+    said = f"All hosts of {of} run together transmit"
+    if not partly:
+        return said, ""
+    return said, f" Of {counted(len(partly), 'run')} ({listed(partly, FEW)}) it is what the captures show, not all."
 
 
 def _without_copies(section: Section, frame: pl.DataFrame) -> tuple[pl.DataFrame, str]:

@@ -38,18 +38,28 @@ chapter = Chapter("time", "When, and how bursty")
 )
 def positions(section: Section, frame: pl.DataFrame) -> None:
     section.need(frame, section.no_steps)
+    inferred = section.results.runs_of_inferred_steps
     during, outside = frame.filter(position="during"), frame.filter(pl.col("position") != "during")
     section.headline = (
         f"Training itself carries {span(during['share_of_wire_bytes'], percent)} of a run's bytes and "
         f"{span(during['share_of_packets'], percent)} of its packets; what comes before it or after it is at most "
         f"{percent(number_of(outside['share_of_wire_bytes'].max()))} of the bytes, over "
-        f"{counted(frame['run_id'].n_unique(), 'run')} with a log."
+        f"{counted(frame['run_id'].n_unique(), 'run')} with {_logged_or(frame, inferred, 'a log', 'inferred steps')}."
     )
+    by_log, by_traffic = "the log of the worker at which a packet was captured", "the steps that the traffic shows"
     caption = (
-        "Before the first step, during training and after the last step, by the log of the worker at which a "
-        "packet was captured. Of several runs in a row bars are means, points where training starts."
+        "Before the first step, during training and after the last step, by "
+        f"{_logged_or(frame, inferred, by_log, by_traffic)}. Of several runs in a row bars are means, points where "
+        "training starts."
     )
     section.figure(farhat.position_volume, frame, caption, has_rows=True)
+
+
+def _logged_or(frame: pl.DataFrame, inferred: set[str], by_log: str, by_traffic: str) -> str:
+    """Where the steps of these runs come from. inferred: the runs without a log."""
+    runs = {*frame["run_id"]}
+    there = [by_log] if runs - inferred else []
+    return " or ".join([*there, by_traffic] if runs & inferred else there)
 
 
 @chapter.section("flow-timeline", "Activity of flows over time", TIMELINE, NO_FLOWS, reference="zerwas, fig. 6")
@@ -110,7 +120,9 @@ def total_throughput(section: Section, frame: pl.DataFrame) -> None:
     drawn = _of_stretches(known)
     trained, killed = without_kills(section, drawn)
     mean = f" on average {by_stretch(trained, _span)}" if trained.height else ""
-    said = f"Over all links together a run transmits{mean}{_certainty(trained)}." if mean else ""
+    partly = section.results.partly_covered.issuperset(known["run_id"])
+    links = "all links that its captures show" if partly else "all links"
+    said = f"Over {links} together a run transmits{mean}{_certainty(trained)}." if mean else ""
     section.headline = f"{said}{killed}".strip()
     caption = (
         f"Mean of the throughput of each run {_stretches(drawn)}. A bar is the 95% "
@@ -129,6 +141,7 @@ def total_throughput(section: Section, frame: pl.DataFrame) -> None:
     )
     of_repeats = Source("total_throughput", {"pool_by": "framework_setting,model"})
     repeats = section.rows(of_repeats).filter(pl.col("runs") > 1)
+    repeats = repeats.filter(~pl.col("pooled_by").str.contains(_UNDECLARED))
     if not repeats.is_empty():
         caption = (
             "Runs of one framework and model, as in the paper's table. A run counts as one, an interval takes three. "
@@ -148,6 +161,8 @@ def total_throughput(section: Section, frame: pl.DataFrame) -> None:
         section.table(paper, columns, caption, published)
 
 
+#: Of a cell whose settings no run declares: its runs are no repeats of each other.
+_UNDECLARED = r"^\w+ unknown(, \w+ unknown)*$"
 _INFERRED = Source("inferred_throughput")
 #: What a mean is of, as a headline says it: idle time of a capture makes it another quantity than one in training.
 _STRETCHES = {

@@ -12,11 +12,12 @@ import polars as pl
 from ddnn_traces.query import diagnosis
 from ddnn_traces.report.number_text import count, number_of, percent, size, words
 from ddnn_traces.report.section import Chapter, Column, Section, Source, numbers, texts
-from ddnn_traces.text import counted, listed
+from ddnn_traces.text import as_sentence, counted, listed
 
 chapter = Chapter("trust", "Can it be trusted")
 appendix = Chapter("appendix", "Appendix")
 
+_PARTIAL = Source("partial_captures")
 _MOST_NAMES = 3  # runs in a headline
 
 
@@ -24,11 +25,13 @@ _MOST_NAMES = 3  # runs in a headline
 def losses(section: Section, frame: pl.DataFrame) -> None:
     runs = section.rows(Source("run_overview"))
     said = [_lost(section, frame), *_uncovered(section, frame), *_several_jobs(section)]
-    said += [_partly_read(section, runs), _checked(section)]
+    partial = section.rows(_PARTIAL)
+    said += [_partly_read(section, partial, runs), _checked(section, partial)]
     said.append(_in_flows(section) + _offload(runs))
     hosts, jobs = section.rows(Source("uncaptured_hosts")), section.rows(Source("jobs"))
     alone = diagnosis.alone(diagnosis.of_one_host(hosts, jobs))
-    section.headline = " ".join(filter(None, [f"{'; '.join(said)}.", alone, *section.results.step_notes]))
+    untaken = as_sentence(section.results.untaken_steps) if section.results.untaken_steps else ""
+    section.headline = " ".join(filter(None, [f"{'; '.join(said)}.", untaken, alone, *section.results.step_notes]))
     if note := section.results.synthetic_sentence:
         section.headline = f"{note} {section.headline}"
 
@@ -91,28 +94,27 @@ def _several_jobs(section: Section) -> list[str]:
     ]
 
 
-def _partly_read(section: Section, runs: pl.DataFrame) -> str:
+def _partly_read(section: Section, partial: pl.DataFrame, runs: pl.DataFrame) -> str:
     """A table of the captures that are cut or corrupt; what the headline says of them."""
-    source = Source("partial_captures")
-    partial = section.rows(source)
     if partial.is_empty():
         return "no capture file that is here is cut short or corrupt"
     columns = [
         texts("run", "run_id"), texts("file", "capture_id"), texts("status", "status"),
         texts("problem", "status_detail"), numbers("packets read", "records", count),
     ]  # fmt: skip
-    section.table(partial, columns, "Partial captures: the packets that could be read are counted.", source, "file")
+    section.table(partial, columns, "Partial captures: the packets that could be read are counted.", _PARTIAL, "file")
     return f"{partial.height:,} of {counted(int(runs['captures'].sum()), 'capture file')} could be read only in part"
 
 
-def _checked(section: Section) -> str:
+def _checked(section: Section, partial: pl.DataFrame) -> str:
     """A table of what data checks find; what the headline says of it, and of what they could not examine."""
     faults = section.results.faults
     unchecked = section.rows(Source("unchecked"))
     unseen = unchecked.filter(~pl.col("is_partial"))
     left = f" (in {counted(unseen['run_id'].n_unique(), 'run')} not all checks have data)" if unseen.height else ""
     if not faults:
-        return f"no data check finds anything{left}"
+        # `check` counts files that are cut short as one of its checks
+        return f"no {'' if partial.is_empty() else 'other '}data check finds anything{left}"
     rows = pl.DataFrame(
         {"check": name, "runs": frame["run_id"].n_unique(), "first": frame["run_id"].min(), "rows": frame.height}
         for name, frame in faults.items()
@@ -168,11 +170,19 @@ def runs(section: Section, frame: pl.DataFrame) -> None:
         numbers("batch (samples)", "batch_size", count), texts("topology (declared)", "topology", words),
         numbers("hosts", "hosts", count), numbers("packets", "packets", count),
         numbers("volume on the wire", "wire_bytes", size),
-        numbers("duration (s)", "duration_s"), numbers("steps", "steps", count),
+        numbers("duration (s)", "duration_s"), numbers("steps", "steps", _logged_steps),
         Column("files", _files, is_number=True),
     ]  # fmt: skip
-    caption = "A dash is a value that is not declared; a run.toml in the run's folder can declare it."
+    caption = (
+        "A dash is a value that is not declared; a run.toml in the run's folder can declare it. Steps are those of the "
+        f"log{' or, without one, of the traffic' if section.results.runs_of_inferred_steps else ''}."
+    )
     section.table(frame, columns, caption)
+
+
+def _logged_steps(steps: int) -> str:
+    """Without a log they are not known."""
+    return count(steps or None)
 
 
 def _files(run: dict[str, Any]) -> str:

@@ -64,7 +64,7 @@ def conservation(section: Section, frame: pl.DataFrame) -> None:
 def volume_by_model(section: Section, frame: pl.DataFrame) -> None:
     known = section.need(
         frame.filter(pl.col("model") != "unknown"),
-        f"{counted(int(frame['runs'].sum()), 'run')} of {span(frame['mean_wire_bytes'], size)} on average, but "
+        f"{counted(int(frame['runs'].sum()), 'run')} of {span(frame['mean_wire_bytes'], size)}, but "
         "none declares its model: write model and model_bytes into a run.toml next to its captures and ingest it "
         "again.",
     )

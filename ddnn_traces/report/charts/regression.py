@@ -138,7 +138,9 @@ def volume_by_law(frame: pl.DataFrame) -> alt.TopLevelMixin:
     named = base.transform_calculate(
         label=f"is_narrow && {topologies} > 2 ? {topologies} + ' topologies (' + datum.runs + ')' : datum.label"
     ).mark_text(
-        align=alt.expr(f"{left} ? 'right' : 'left'"), dx=alt.expr(f"{left} ? -13 : 13"), fontSize=style.FONT_SIZE
+        align=alt.expr(f"{left} ? 'right' : 'left'"), dx=alt.expr(f"{left} ? -13 : 13"),
+        # clear of the line of a law, which rises from the mark to its right
+        dy=alt.expr(f"datum.workers == {most} ? 0 : {left} ? -10 : 10"), fontSize=style.FONT_SIZE,
     ).encode(text="label:N")  # fmt: skip
     title = alt.Title("points: runs, with their number; grey: by the law of the collective", fontWeight="normal")
     return alt.layer(laws, expected, measured, named, title=title).properties(width=760, height=210)

@@ -5,6 +5,7 @@ Drawing only: queries/ decides what they show. Each function takes the frame of 
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import altair as alt
@@ -366,6 +367,13 @@ def gradient_flow_intervals(frame: pl.DataFrame) -> alt.TopLevelMixin:
 _OVER = {"training": " in training", "inferred": " in inferred steps", "capture": " over the whole capture"}
 
 
+def _shape_of_stretch(over: list[str]) -> alt.Shape:
+    """A mark for each stretch that a mean may be over; the same in all charts."""
+    shapes = dict(zip(_OVER, style.SHAPES, strict=False))
+    legend = alt.Legend(title="mean", labelExpr=f"{json.dumps(_OVER)}[datum.value]")
+    return alt.Shape("stretch:N", scale=alt.Scale(domain=over, range=[shapes[name] for name in over]), legend=legend)
+
+
 def _intervals(frame: pl.DataFrame, peak: str | None) -> alt.TopLevelMixin:
     """A row a run: the mean as a point, the interval as a bar, the peak (a column's name) as a tick."""
     base = style.row_chart(frame).encode(
@@ -379,14 +387,15 @@ def _intervals(frame: pl.DataFrame, peak: str | None) -> alt.TopLevelMixin:
             ("lag1_autocorrelation:Q", "their lag-1 autocorrelation", ".2f"), ("stretch:N", "over"),
         ),
     )  # fmt: skip
-    over = dict.fromkeys(frame["stretch"].to_list()) if "stretch" in frame.columns else {}
-    where = _OVER.get(next(iter(over)), "") if len(over) == 1 else ""
+    over = [name for name in _OVER if name in set(frame["stretch"])] if "stretch" in frame.columns else []
+    where = _OVER[over[0]] if len(over) == 1 else ""
     title = f"mean, 95% interval within the run{' and peak (tick)' if peak else ''} of the throughput{where} (Gbit/s)"
     layers: list[alt.Chart] = []
     if frame["low_gbit_per_s"].count():  # Vega warns of an axis without a number
         low = alt.X("low_gbit_per_s:Q", title=title)
         layers.append(base.mark_rule(strokeWidth=4, opacity=0.45).encode(x=low, x2="high_gbit_per_s:Q"))
-    layers.append(base.mark_point(size=55, filled=True, opacity=0.7).encode(x=alt.X("gbit_per_s:Q", title=title)))
+    points = base.mark_point(size=55, filled=True, opacity=0.7).encode(x=alt.X("gbit_per_s:Q", title=title))
+    layers.append(points.encode(shape=_shape_of_stretch(over)) if len(over) > 1 else points)
     if peak:
         layers.append(base.mark_tick(thickness=2, height=13).encode(x=f"{peak}:Q"))
     return alt.layer(*layers).properties(width=470, height=style.row_step(frame.height, 18))
