@@ -145,7 +145,7 @@ def _(answers, made, mo, page, start, widget):
 
 
 @app.cell
-def _(address, linked, mo, page, set_zoom, zoom):
+def _(address, linked, made, mo, page, set_zoom, zoom):
     def _to(span):
         set_zoom(address.keep_zoom(span).selection.zoom)
 
@@ -154,8 +154,8 @@ def _(address, linked, mo, page, set_zoom, zoom):
             _to(span)
 
     buttons = [mo.ui.button(label="Zoom in to the drawn time", on_click=_in)]
-    if zoom():
-        buttons.append(mo.ui.button(label="Show all of the time", on_click=lambda _: _to(None)))
+    if zoom() != page.ALL and (zoom() or (made() and made().contents and made().contents.is_training)):
+        buttons.append(mo.ui.button(label="Show all of the time", on_click=lambda _: _to(page.ALL)))
     mo.hstack(buttons, justify="start", wrap=True)
     return (buttons,)
 
@@ -166,8 +166,9 @@ def _(contents, linked, mo, page):
     without = []
     if not contents.steps:
         without.append(
-            "No training log came with these runs, so there is no chart of steps. "
-            "`ddnn-traces query DATASET inferred_steps` finds those that the traffic shows."
+            "No training log came with these runs, so there is no chart of logged steps"
+            + (": the chart of collectives has those that the traffic shows. " if contents.collectives else ". ")
+            + "`ddnn-traces query DATASET inferred_steps` finds them by pauses."
         )
     if len(contents.runs) > page.MOST_WITH_COLLECTIVES:
         without.append(f"Choose at most {page.MOST_WITH_COLLECTIVES} runs for a chart of their collectives.")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddnn_traces.query.bounded import BOUNDS
+from ddnn_traces.report.charts.style import COLLECTIVES as KINDS
 from ddnn_traces.report.explorer import NO_HOST, TIMED_COLLECTIVES, WORKERS
 from ddnn_traces.text import natural_order
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 WINDOWS, LINES, STEPS, COLLECTIVES = "explored_windows", "explored_lines", "explored_steps", "explored_collectives"
 
 MOST_WINDOWS = 400
+
+#: The zoom to all of the time.
+ALL = (-math.inf, math.inf)
+_AROUND, _NEARLY_ALL = 0.03, 0.9  # of the training, of the run: as in explorer.js
 
 #: Colours that can be told apart.
 MOST_SERIES = 10
@@ -82,17 +87,36 @@ SELECT run_id AS run, worker, step, (start_ns - zero_ns) / 1e9 AS since_start_s,
 FROM logged
 WHERE until_s > {begin_s} AND since_start_s < {end_s};
 CREATE TABLE explored_collectives AS
-WITH timed AS MATERIALIZED ({collectives}), named AS MATERIALIZED (
+WITH named AS MATERIALIZED (
     SELECT run_id, host_ip AS last_host, host
     FROM host_names
 )
 SELECT run_id AS run, track || CASE WHEN {runs} = 1 THEN '' ELSE ' of ' || run_id END AS track, step, "position", kind,
        since_start_s, until_s, floor(since_start_s * 1e3 / {window_ms}) * {window_ms} / 1e3 AS window_s,
        window_s + {window_ms} / 1e3 AS window_end_s, duration_ms, payload_bytes, coalesce(host, last_host) AS last_host
-FROM timed
+FROM explored_timed
 LEFT JOIN named USING (run_id, last_host)
-WHERE until_s > {begin_s} AND since_start_s < {end_s}
+WHERE until_s > {begin_s} AND since_start_s < {end_s};
+DROP TABLE explored_timed;
+"""
+
+# Of all of the time: they tell when the training is, before the tables of that time are made.
+_TIMED = """
+CREATE TABLE explored_timed AS
+FROM ({collectives})
 LIMIT CASE WHEN {runs} > {most} THEN 0 END;
+"""
+_TRAINING = """
+WITH logged AS (
+    SELECT (start_ns - first_ns) / 1e9 AS since_start_s, (steps.end_ns - first_ns) / 1e9 AS until_s
+    FROM steps
+    JOIN run_spans USING (run_id)
+    UNION ALL
+    SELECT since_start_s, until_s
+    FROM explored_timed
+)
+SELECT min(since_start_s), max(until_s), (SELECT max(last_ns - first_ns) / 1e9 FROM run_spans)
+FROM logged
 """
 
 # From here on the page's SQL reads and writes nothing but tables in memory.
@@ -113,6 +137,7 @@ class Contents:
     collectives: int
     begin_s: float
     end_s: float
+    is_training: bool = False  # and not all of the time
 
     @property
     def is_empty(self) -> bool:
@@ -123,23 +148,46 @@ class Contents:
 def make(dataset: Dataset, zoom: tuple[float, float] | None = None) -> Contents:
     """Make the tables in the dataset's connection, which can read and write no file from then on.
 
-    zoom: from and to this time since each run's first packet, s; None: all of it.
+    zoom: from and to this time since each run's first packet, s; None: that of the steps and collectives, with a little
+    around it, or all of it where there are none.
     """
-    begin_s, end_s = zoom or (-math.inf, math.inf)
+    begin_s, end_s = zoom or ALL
     runs = tuple(dataset.run_ids)
     values = {"runs": len(runs), "most": MOST_WITH_COLLECTIVES, "workers": WORKERS, "no_host": NO_HOST}
-    values |= {"collectives": TIMED_COLLECTIVES, "begin_s": f"'{begin_s!r}'::DOUBLE", "end_s": f"'{end_s!r}'::DOUBLE"}
+    values |= {"collectives": TIMED_COLLECTIVES, **_times((begin_s, end_s))}
     # all queries that these tables need, and no others: to define all of them takes seconds
-    connection = dataset.provide(_TABLES.format(window_ms="1.0", **values))
+    connection = dataset.provide((_TIMED + _TABLES).format(window_ms="1.0", **values))
     connection.execute(BOUNDS)
+    connection.execute(_TIMED.format(**values))
+    training = None if zoom else _training(connection)
+    if training:
+        begin_s, end_s = training
+        values |= _times(training)
     window_ms = _window_ms(connection, end_s - begin_s)
     connection.execute(_TABLES.format(window_ms=repr(window_ms), **values))
     connection.execute(_CLOSE)
     (found,) = connection.execute(_CONTENTS).fetchall()
     series, senders, receivers, tracks = (tuple(sorted(names or (), key=natural_order)) for names in found[:4])
     return Contents(
-        runs, window_ms, series if len(series) <= MOST_SERIES else (), senders, receivers, tracks, *found[4:]
-    )
+        runs, window_ms, series if len(series) <= MOST_SERIES else (), senders, receivers, tracks, *found[4:],
+        is_training=training is not None,
+    )  # fmt: skip
+
+
+def _times(zoom: tuple[float, float]) -> dict[str, str]:
+    begin_s, end_s = zoom
+    return {"begin_s": f"'{begin_s!r}'::DOUBLE", "end_s": f"'{end_s!r}'::DOUBLE"}
+
+
+def _training(connection: duckdb.DuckDBPyConnection) -> tuple[float, float] | None:
+    """The time of the steps and collectives; None where that is nearly all, or there are none."""
+    (found,) = connection.execute(_TRAINING).fetchall()
+    begin_s, end_s, all_s = found
+    if begin_s is None or all_s is None:
+        return None
+    around = _AROUND * (end_s - begin_s)
+    begin_s, end_s = max(0.0, begin_s - around), end_s + around
+    return (begin_s, end_s) if begin_s < end_s and min(end_s, all_s) - begin_s < _NEARLY_ALL * all_s else None
 
 
 _CONTENTS = """
@@ -289,8 +337,8 @@ def collectives(contents: Contents) -> dict[str, Any]:
         "name": "collectives",
         "plot": [*marks, {"mark": "text", **names, "textAnchor": "start", "dy": -12}, _brush()],
         **_time(contents),
-        "colorDomain": _KINDS,
-        "colorRange": _COLOURS[: len(_KINDS)],
+        "colorDomain": list(KINDS),
+        "colorRange": list(KINDS.values()),
         "height": 50 + 34 * len(contents.tracks),
         "yDomain": list(contents.tracks),
         "yLabel": None,
@@ -384,7 +432,6 @@ def flows(contents: Contents) -> dict[str, Any]:
 
 _STEP_ROWS = {"from": STEPS, "filterBy": "$time"}
 _COLLECTIVE_ROWS = {"from": COLLECTIVES, "filterBy": "$time"}
-_KINDS = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
 
 # The browser's own tooltip: Plot's would take the click.
 _BYTES = {"title": {"sql": "format('{:,} B', sum(wire_bytes)::BIGINT)"}}

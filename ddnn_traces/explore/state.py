@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ddnn_traces.explore.answers import Selection
+from ddnn_traces.explore.contents import ALL
 from ddnn_traces.report.explorer import FACETS
 from ddnn_traces.text import natural_order
 
@@ -94,7 +95,8 @@ def _zoom(address: Mapping[str, str | Sequence[str]]) -> tuple[float, float] | N
         begin_s, end_s = (float(_listed(address, name)[0]) for name in ("from", "to"))
     except (IndexError, ValueError):
         return None
-    return (begin_s, end_s) if math.isfinite(begin_s) and begin_s < end_s < math.inf else None
+    is_zoom = math.isfinite(begin_s) and begin_s < end_s < math.inf
+    return (begin_s, end_s) if is_zoom or (begin_s, end_s) == ALL else None
 
 
 def fitting(

@@ -1,7 +1,8 @@
 // In a block of its own: Vega's bundle has names of its own at the top.
 {
 const $ = (id) => document.getElementById(id);
-const KINDS = ['all_reduce', 'all_gather', 'reduce_scatter', 'all_to_all', 'send'];
+// As in the report's charts (style.COLLECTIVES).
+const KINDS = {all_reduce: '#0072B2', all_gather: '#56B4E9', reduce_scatter: '#009E73', all_to_all: '#D55E00', send: '#E69F00'};
 const COLOURS = ['#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#8c6d31', '#7b4173', '#637939', '#843c39'];
 // Of more series than colours the lines have one of these dashes, the same for all of ten.
 const DASHES = [[1, 0], [6, 2], [2, 2], [8, 2, 2, 2]].flatMap((dash) => COLOURS.map(() => dash));
@@ -31,6 +32,12 @@ const chosenOpacity = (param) => ({condition: {param, value: 1}, value: 0.25});
 const point = (name, fields) => ({name, select: {type: 'point', fields}});
 const sum = (groupby) => ({aggregate: [{op: 'sum', field: 'bytes', as: 'bytes'}], groupby});
 
+// The rates of these in all windows of their runs, also those in which nothing is sent.
+const rates = (most, ...of) => [...filters('pair', 'flow'), sum([...of, 'width_s', 'windows', 'window']),
+  {impute: 'bytes', key: 'window', value: 0, keyvals: {start: 0, stop: most}, groupby: [...of, 'width_s', 'windows']},
+  {filter: 'datum.window <= datum.windows'}, {calculate: 'datum.window * datum.width_s', as: 'since_s'},
+  {calculate: 'datum.bytes * 8e-9 / datum.width_s', as: 'gbit_per_s'}];
+
 // Names once each, W2 before W10: what an axis or a legend has, in its order.
 const natural = (names) => [...new Set(names)].sort((a, b) => a.localeCompare(b, 'en', {numeric: true}));
 const domains = ({windows, steps, collectives}) => ({
@@ -40,6 +47,13 @@ const domains = ({windows, steps, collectives}) => ({
 const domain = (expr) => ({scale: {domain: {expr}}});
 
 const BYTES = "replace(format(datum.value, '.6~s'), regexp('([a-zA-Z]?)$'), ' $1B')";
+// The time of the steps and collectives of the runs, with a little around it: what the charts show at first. Null where that is nearly all.
+const training = ({steps, collectives}, end_s) => {
+  const rows = [...steps, ...collectives];
+  const begin = rows.reduce((least, row) => Math.min(least, row.since_s), Infinity), last = rows.reduce((most, row) => Math.max(most, row.until_s), -Infinity);
+  const around = 0.03 * (last - begin), from = Math.max(0, begin - around), to = Math.min(end_s, last + around);
+  return to - from > 0 && to - from < 0.9 * end_s ? [from, to] : null;
+};
 const end = (runs) => Math.max(...runs.map((run) => (run.windows + 1) * run.width_s));
 
 // What decides the charts and their sizes: the datasets of the chosen runs that have rows, senders, receivers and flows.
@@ -58,8 +72,8 @@ const legendColumns = (datasets, width) => {
 const spec = (most, width, end_s, datasets) => {
   const {drawn, senders, receivers, flows} = outline(datasets); // Vega warns of a chart without rows
   const charted = (name, chart) => (drawn.includes(name) ? [chart] : []);
-  const time = {field: 'since_s', type: 'quantitative', title: "time since the run's first packet (s)",
-    scale: {nice: false, domain: [0, {expr: 'end_s'}]}};
+  const time = {field: 'since_s', type: 'quantitative', title: "time since the run's first packet (s)"};
+  const whole = {...time, title: 'all of the time: draw here to choose a part (s)', scale: {nice: false, domain: [0, {expr: 'end_s'}]}};
   const zoomed = {...time, scale: {nice: false, domain: ['time.since_s ? time.since_s[0] : 0', 'time.since_s ? time.since_s[1] : end_s'].map((expr) => ({expr}))}};
   const series = {field: 'series', type: 'nominal', title: null, scale: {...domain('names').scale, range: COLOURS}};
   const bytes = {field: 'bytes', type: 'quantitative', format: '.3s', title: 'wire bytes (B)'};
@@ -73,22 +87,20 @@ const spec = (most, width, end_s, datasets) => {
     datasets,
     params: Object.entries({end_s, ...domains(datasets)}).map(([name, value]) => ({name, value})),
     vconcat: [
-      {data: {name: 'windows'}, width, height: 190,
-        transform: [...filters('pair', 'flow'), sum(['series', 'run', 'width_s', 'windows', 'window']),
-          {impute: 'bytes', key: 'window', value: 0, keyvals: {start: 0, stop: most}, groupby: ['series', 'run', 'width_s', 'windows']},
-          {filter: 'datum.window <= datum.windows'}, {calculate: 'datum.window * datum.width_s', as: 'since_s'},
-          {calculate: 'datum.bytes * 8e-9 / datum.width_s', as: 'gbit_per_s'}],
-        params: [{name: 'time', select: {type: 'interval', encodings: ['x']}}],
-        mark: {type: 'line', interpolate: 'step-after', strokeWidth: 1.2},
-        encoding: {x: time, y: {field: 'gbit_per_s', type: 'quantitative', title: 'throughput (Gbit/s)'}, color: series,
+      {data: {name: 'windows'}, width, height: 190, transform: rates(most, 'series', 'run'),
+        mark: {type: 'line', interpolate: 'step-after', strokeWidth: 1.2, clip: true},
+        encoding: {x: zoomed, y: {field: 'gbit_per_s', type: 'quantitative', title: 'throughput (Gbit/s)'}, color: series,
           strokeDash: {field: 'series', type: 'nominal', title: null, scale: {...domain('names').scale, range: DASHES}}, detail: {field: 'run'}}},
+      {data: {name: 'windows'}, width, height: 36, transform: rates(most, 'run'), params: [{name: 'time', select: {type: 'interval', encodings: ['x']}}],
+        mark: {type: 'area', interpolate: 'step-after', color: '#888', opacity: 0.6},
+        encoding: {x: whole, y: {field: 'gbit_per_s', type: 'quantitative', title: null, stack: null, axis: {tickCount: 1}}, detail: {field: 'run'}}},
       ...charted('steps', {data: {name: 'steps'}, width, height: 110, transform: filters('time'), mark: {type: 'rule', strokeWidth: 2},
         encoding: {x: zoomed, x2: {field: 'until_s'}, y: {field: 'duration_ms', type: 'quantitative', title: 'step (ms)'}, color: {...series, legend: null},
           tooltip: ['run', 'worker', 'step', 'duration_ms'].map((field) => ({field}))}}),
       ...charted('collectives', {data: {name: 'collectives'}, width, height: {step: 28}, transform: filters('time'),
         // the tick: what is shorter than a pixel
         layer: [{mark: {type: 'rule', strokeWidth: 10}, encoding: {x2: {field: 'until_s'}}}, {mark: {type: 'tick', height: 10, thickness: 1}}],
-        encoding: {x: zoomed, color: {field: 'kind', type: 'nominal', title: null, scale: {domain: KINDS, range: COLOURS}},
+        encoding: {x: zoomed, color: {field: 'kind', type: 'nominal', title: null, scale: {domain: Object.keys(KINDS), range: Object.values(KINDS)}},
           y: {field: 'track', type: 'nominal', title: null, axis: inside, ...domain('tracks')},
           tooltip: ['run', 'track', 'step', 'position', 'kind', 'since_s', 'until_s', 'payload'].map((field) => ({field}))}}),
       {columns: isNarrow ? 1 : 2, concat: [
@@ -124,9 +136,10 @@ const CHOICES = {
   pair: {read: JSON.parse, write: ({vlPoint}) => (vlPoint ? [JSON.stringify(vlPoint.or.map(({sender, receiver}) => ({sender, receiver})))] : [])},
   flow: {read: JSON.parse, write: ({vlPoint}) => (vlPoint ? [JSON.stringify(vlPoint.or.map(({flow}) => ({flow})))] : [])},
 };
-const restore = (part) => {
-  for (const inner of part.vconcat || part.concat || []) restore(inner);
+const restore = (part, first) => {
+  for (const inner of part.vconcat || part.concat || []) restore(inner, first);
   for (const param of part.params || []) {
+    if (param.name === 'time' && first) param.value = {x: first};
     try {
       if (address.has(param.name)) param.value = CHOICES[param.name].read(address.get(param.name));
     } catch { /* an address that somebody shortened */ }
@@ -184,13 +197,13 @@ const start = async () => {
     const charts = spec(most, width, end(chosen()), found);
     // series, kinds and bytes have colours of their own
     charts.vconcat.at(-1).resolve = charts.resolve = {scale: {color: 'independent', strokeDash: 'independent'}};
-    restore(charts);
+    restore(charts, training(found, end(chosen())));
     view?.finalize();
     ({view} = await vegaEmbed('#chart', charts, {mode: 'vega-lite', renderer: 'svg', actions: false}));
     for (const [name, {write}] of Object.entries(CHOICES)) view.addSignalListener(name, (_, value) => keep(name, write(value)));
   };
   const draw = async () => {
-    const found = rows(chosen()), wanted = outline(found);
+    const found = rows(chosen()), wanted = {...outline(found), first: training(found, end(chosen()))};
     if (JSON.stringify(wanted) !== JSON.stringify(drawnAs)) await embed(found);
     else {
       for (const name of wanted.drawn) view.data(name, found[name]);
@@ -200,11 +213,13 @@ const start = async () => {
     drawnAs = wanted;
   };
   await draw();
+  // Steps that the collectives show; of thinned ones the number is not known.
+  const logless = (run) => (run.collectives.length && run.every_collectives === 1 ? ` (collectives of ${new Set(run.collectives.map((row) => row[1])).size} steps are seen)` : '');
   const say = () => {
     const thinned = (every, what) => (every > 1 ? `, ${what} of one step of ${every}` : '');
     $('chosen').textContent = chosen().map((run) => `${run.id} (${run.about}): windows of ${+(run.width_s * 1000).toPrecision(4)} ms` +
       thinned(run.every, 'times') + thinned(run.every_collectives, 'collectives') +
-      (run.steps.length ? '' : ', no training log and so no steps') + (run.collectives.length ? '' : ', no collectives seen')).join('; ');
+      (run.steps.length ? '' : `, no training log and so no chart of steps${logless(run)}`) + (run.collectives.length ? '' : ', no collectives seen')).join('; ');
     keep('run', chosen().map((run) => run.id));
   };
   list.addEventListener('change', () => {

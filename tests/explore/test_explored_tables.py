@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import polars as pl
 import pytest
+from datasets import write_dataset
 from packets import pcap
 from small_runs import A, B, ring, write_captures
 
@@ -121,6 +123,32 @@ def test_a_zoom_has_shorter_windows_of_its_time(sample_dataset: Dataset) -> None
         assert part.window_ms < whole.window_ms and 0 < part.steps < whole.steps
         ((outside,),) = rows(dataset, f"SELECT count(*) FROM explored_steps WHERE until_s <= {begin_s}")
         assert outside == 0
+
+
+def test_the_first_zoom_is_the_training(tmp_path: Path) -> None:
+    """A capture that runs for long before and behind the steps: they were a narrow part of each chart."""
+    second = 1_000_000_000
+    flows = {"run_id": "r", "flow_id": 0, "src_ip": A, "dst_ip": B, "src_port": 1, "dst_port": 2, "protocol": 6}
+    windows = [{"run_id": "r", "flow_id": 0, "window_start_ns": at * second, "window_ns": 1_000_000, "wire_bytes": 10}
+               for at in range(31)]  # fmt: skip
+    steps = [{"run_id": "r", "worker": "w", "step": n, "start_ns": (20 + n) * second, "end_ns": (21 + n) * second}
+             for n in range(5)]  # fmt: skip
+    tables = {
+        "runs": [{"run_id": "r"}],
+        "flows": [flows | {"wire_bytes": 310}],
+        "flow_windows": windows,
+        "steps": steps,
+    }
+    found = {}
+    for zoom in (None, page.ALL):
+        folder = tmp_path / str(zoom)
+        with write_dataset(folder, {name: pl.DataFrame(rows) for name, rows in tables.items()}) as dataset:
+            found[zoom] = page.make(dataset, zoom)
+    first, whole = found[None], found[page.ALL]
+    assert first.is_training and not whole.is_training
+    assert first.steps == whole.steps == 5
+    assert 19 < first.begin_s <= 20 < 25 <= first.end_s < 26
+    assert whole.begin_s == 0 and whole.end_s > 30
 
 
 def test_the_command_for_packets_names_each_connection_of_the_chosen_flows(made: Made) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from ddnn_traces.explore import state
 from ddnn_traces.explore.answers import Selection
+from ddnn_traces.explore.contents import ALL
 
 KNOWN = [
     {"run_id": "a", "framework": "torch", "backend": "gloo", "model": "mlp1", "topology": "ring", "hosts": 2},
@@ -41,6 +42,7 @@ class Parameters(dict[str, str]):
         ({"run": "b", "from": "2", "to": "1"}, Selection(("b",))),
         ({"run": "b", "from": "nan", "to": "inf"}, Selection(("b",))),
         ({"run": "b", "from": "x", "to": "1"}, Selection(("b",))),
+        ({"run": "b", "from": "-inf", "to": "inf"}, Selection(("b",), ALL)),
     ],
 )
 def test_an_address_is_read(address: dict[str, str], selection: Selection) -> None:

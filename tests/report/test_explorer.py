@@ -18,6 +18,7 @@ from ddnn_traces.errors import UsageError
 from ddnn_traces.explore import contents
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.report import explorer
+from ddnn_traces.report.charts import style
 from ddnn_traces.traffic.synthetic import SyntheticRun, write_runs
 
 RING, TREE = "torch-mlp1-sgd-32-gloo-0ms-ring", "torchp2p-mlp1-sgd-32-gloo-0ms-tree"
@@ -109,7 +110,7 @@ def write_two_connections(folder: Path) -> Path:
 def test_charts_that_are_empty_are_explained(tmp_path: Path) -> None:
     page = write_two_connections(tmp_path)
     found = probe(page, tmp_path, "return {said: document.getElementById('chosen').textContent};", ready="drawn")
-    assert found["said"].endswith(", no training log and so no steps, no collectives seen")
+    assert found["said"].endswith(", no training log and so no chart of steps, no collectives seen")
 
 
 @pytest.mark.long
@@ -337,9 +338,10 @@ CHOICE = """
 
 @pytest.mark.long
 def test_a_choice_filters_the_other_charts_without_a_server(page: Path, tmp_path: Path) -> None:
-    found = probe(page, tmp_path, CHOICE, fragment=f"#run={RING}", ready="drawn")
-    before, after = found["before"], found["after"]
     run = runs_of(page)[RING]
+    whole = f"time=0,{(run['windows'] + 1) * run['width_s']:.9g}"
+    found = probe(page, tmp_path, CHOICE, fragment=f"#run={RING}&{whole}", ready="drawn")
+    before, after = found["before"], found["after"]
     pairs = {(sender, receiver) for sender, receiver, _ in run["flows"]}
     assert before["cells"] == len(pairs) and before["rules"] == len(run["steps"]) + len(run["collectives"])
     assert before["bars"] == min(20, len({flow for *_, flow in run["flows"]}))
@@ -351,6 +353,30 @@ def test_a_choice_filters_the_other_charts_without_a_server(page: Path, tmp_path
     again = probe(page, tmp_path, "return {hash: location.hash, " + STATE + "};", fragment=found["hash"], ready="drawn")
     assert (again["hash"], again["left"], again["chosen"]) == (found["hash"], 1, 2)
     assert again["bars"] == found["both"]["bars"] and again["topology"] == "tree"
+
+
+@pytest.mark.long
+def test_the_charts_show_the_training_at_first(page: Path, tmp_path: Path) -> None:
+    """The capture began long before it: the training was a third of each chart."""
+    run = runs_of(page)[RING]
+    begins = [since_s for *_, since_s, _ in run["steps"]] + [row[4] for row in run["collectives"]]
+    ends = [since_s + ms / 1000 for *_, since_s, ms in run["steps"]] + [row[5] for row in run["collectives"]]
+    around = 0.03 * (max(ends) - min(begins))
+    sent = {
+        run["flows"][flow][2] for flow, window in zip(run["flow"], run["window"], strict=True)
+        if min(begins) - around <= window * run["width_s"] <= max(ends) + around
+    }  # fmt: skip
+    found = probe(page, tmp_path, "return {" + STATE + "};", fragment=f"#run={RING}", ready="drawn")
+    assert found["bars"] == len(sent) < min(20, len({flow for *_, flow in run["flows"]}))
+
+
+def test_a_kind_of_collective_has_one_colour_in_all_pages(page: Path) -> None:
+    """all_gather was light blue in the report and orange here."""
+    colours = ", ".join(f"{kind}: '{colour}'" for kind, colour in style.COLLECTIVES.items())
+    assert f"const KINDS = {{{colours}}};" in page.read_text()
+    contents_of = contents.Contents(("r",), 1.0, (), (), (), ("t",), 0, 1, 0.0, 1.0)
+    drawn = contents.collectives(contents_of)
+    assert dict(zip(drawn["colorDomain"], drawn["colorRange"], strict=True)) == style.COLLECTIVES
 
 
 STATE = """

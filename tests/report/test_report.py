@@ -133,6 +133,7 @@ def test_counts_of_one_subject_agree_everywhere_on_the_page(dataset: Dataset, wr
     assert set(re.findall(r"median of ([\d,]+) runs", text)) <= {str(number) for number in range(1, runs + 1)}
     assert set(re.findall(r"of all ([\d,]+) runs|all ([\d,]+): a name", text)) <= {("", str(runs)), (str(runs), "")}
     (shown,) = set(re.findall(r"The traffic of 4 runs shows: ([^.]*?);? confidence", text))
+    shown = re.sub(r" \([^)]*\)", "", shown)  # names of runs
     kinds = {name: int(number) for number, name in re.findall(r"(\d+) ([a-z ]+)(?=;|$)", shown)}
     rows = rows_of(written, "table-topology-1")
     assert sum(kinds.values()) == len(rows) == runs

@@ -25,6 +25,11 @@ from ddnn_traces.text import for_xml
 DARK, PALE, INK = "#0b5394", "#a6c8e4", "#222222"
 BLANK = "#fefefe"  # background of cells: as white, but report/page.css gives it another colour on dark pages
 OKABE_ITO = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"]
+#: Kinds of collectives, the same in explorer.js.
+COLLECTIVES = {
+    "all_reduce": OKABE_ITO[0], "all_gather": OKABE_ITO[5], "reduce_scatter": OKABE_ITO[2],
+    "all_to_all": OKABE_ITO[1], "send": OKABE_ITO[4],
+}  # fmt: skip
 SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-left", "triangle-right"]
 FONT_SIZE = 11  # px of every text
 _TICKS = 3  # asked for on each axis of numbers: Vega then draws two to five

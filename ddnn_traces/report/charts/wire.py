@@ -13,10 +13,6 @@ import polars as pl
 from ddnn_traces.report.charts import panels, style
 from ddnn_traces.text import natural_order
 
-_KINDS = {
-    "all_reduce": style.OKABE_ITO[0], "all_gather": style.OKABE_ITO[5], "reduce_scatter": style.OKABE_ITO[2],
-    "all_to_all": style.OKABE_ITO[1], "send": style.OKABE_ITO[4],
-}  # fmt: skip
 _THINNEST = 0.006  # of the panel: a shorter bar has no colour
 _PARTS = {
     "only_compute_ms": "computation",
@@ -102,7 +98,7 @@ def collectives(frame: pl.DataFrame) -> alt.TopLevelMixin:
     chart = base.mark_bar(size=12, opacity=0.75).encode(
         x=alt.X("start_ms:Q", title="time since the start of the step (ms)"), x2="drawn_to_ms:Q",
         y=alt.Y("row:N", title="job.group (hosts)", sort=None, axis=alt.Axis(ticks=False, grid=True, labelLimit=120)),
-        color=style.kind_color("kind:N", None, _KINDS),
+        color=style.kind_color("kind:N", None, style.COLLECTIVES),
         tooltip=style.tips(
             ("position:Q", "place in the step"), ("kind:N", "collective"), ("kind_or:N", "or"),
             ("tensor_bytes:Q", "size (bytes)", ","), ("algorithm:N", "algorithm"), ("hosts:N", "hosts"),
