@@ -168,9 +168,10 @@ def make(dataset: Dataset, zoom: tuple[float, float] | None = None) -> Contents:
     connection.execute(_CLOSE)
     (found,) = connection.execute(_CONTENTS).fetchall()
     series, senders, receivers, tracks = (tuple(sorted(names or (), key=natural_order)) for names in found[:4])
+    steps, collectives, begin_s, end_s = found[4:]
     return Contents(
-        runs, window_ms, series if len(series) <= MOST_SERIES else (), senders, receivers, tracks, *found[4:],
-        is_training=training is not None,
+        runs, window_ms, series if len(series) <= MOST_SERIES else (), senders, receivers, tracks, steps, collectives,
+        begin_s, end_s, is_training=training is not None,
     )  # fmt: skip
 
 
