@@ -270,9 +270,7 @@ def _of_quiet_jobs(dataset: Dataset, quiet: list[_Job], in_doubt: set[_Job]) -> 
     beside = [_first_of_job(dataset.query(name)) for name in ("beside_jobs", "links_sent_again")]
     least = dataset.query("least_delays")
     bounds = {(run_id, job): bound for run_id, job, bound in least.select("run_id", "job", "bound").iter_rows()}
-    alone = {*least.filter(~pl.col("waiting_hosts").str.contains(",")).select("run_id", "job").iter_rows()}
-    sentences = _first_of_job(least.drop_nulls("sentence"))
-    waiting = {job: f"{_of_one(said) if job in alone else said}." for job, said in sentences.items()}
+    waiting = {job: f"{sentence}." for job, sentence in _first_of_job(least.drop_nulls("sentence")).items()}
     for job in quiet:
         besides = [found[job] for found in beside if job in found]
         if job in sends:
@@ -282,13 +280,6 @@ def _of_quiet_jobs(dataset: Dataset, quiet: list[_Job], in_doubt: set[_Job]) -> 
             bound = bounds.get(job, "")
             first = f"{_NOTHING}{_no_cost(bound)}"
             yield Remark(*job, "nothing", " ".join([first, *besides]), bound, " ".join(besides))
-
-
-def _of_one(waiting: str) -> str:
-    """The sentence of query least_delays, of hosts, for one host."""
-    return waiting.replace(" wait for data before they enter", " waits for data before it enters").replace(
-        "no late one of these is seen", "that it is late is not seen"
-    )
 
 
 def _no_cost(bounds: str) -> str:

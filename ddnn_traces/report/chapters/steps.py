@@ -116,7 +116,7 @@ _TOGETHER = (
 def _short(line: str) -> str:
     """A line of late_together for the first screen: one clause, without the milliseconds of each host."""
     clause = line.removesuffix(".").partition(";")[0]
-    return f"{re.sub(r' [(][0-9.,]+ ms[)](?=, | are )', '', clause)}."
+    return f"{re.sub(r' [(]by [0-9.,]+ ms[)](?=, | are )', '', clause)}."
 
 
 def _by_trust(found: pl.DataFrame, doubtful: pl.DataFrame) -> pl.DataFrame:
