@@ -133,12 +133,10 @@ def test_findings_of_the_first_line_are_counted_things() -> None:
 
 
 def test_the_first_screen_has_a_finding_without_the_times_of_each_host() -> None:
-    line = (
-        "run, job 0: W1 (by 50.6 ms), W2 (by 45.1 ms) are late together, in 11 of 11 steps: a step of 346.6 ms loses 27 ms "
-        "(8%) behind the others; a step gains little without one of them alone (query late_together)."
-    )
-    said = "W1, W2 are late together, in 11 of 11 steps: a step of 346.6 ms loses 27 ms (8%) behind the others."
-    assert steps._short(line) == f"run, job 0: {said}"
+    found = "late together, in 11 of 11 steps: a step of 346.6 ms loses 27 ms (8%) behind the others"
+    gain = "a step gains little without one of them alone (query late_together)"
+    line = f"run, job 0: W1 (by 50.6 ms), W2 (by 45.1 ms) are {found}; {gain}."
+    assert steps._short(line) == f"run, job 0: W1, W2 are {found}."
 
 
 def test_findings_by_chance_are_counted_beside_established_ones() -> None:
