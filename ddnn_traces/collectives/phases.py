@@ -287,7 +287,7 @@ def common_ends(ends: Array, begins: Array, span: tuple[float, float]) -> list[f
     order = np.argsort(places, kind="stable")
     places, step = places[order], step[order]
     return [
-        float(np.median(places[same]))
+        float(places[same[len(same) // 2]])  # they are sorted
         for same in groups(places, _SAME_END)
         if len(np.unique(step[same])) >= _LEAST_ENDS * len(begins)
     ]
