@@ -21,6 +21,7 @@ _SAME_END = 60.0  # bytes
 _SAME_ROUND = 0.003  # of the bytes of a round
 _MOST_STEPS = 50
 _LEAST_ROUND = 500.0  # bytes
+_MOST_RUNS = 1000  # of a step: a model has fewer layers
 
 #: Bytes of a flow in each collective, from and to, counted from the start of the step.
 Cut = list[tuple[float, float]]
@@ -69,7 +70,7 @@ def _runs(stream: Stream, steps: Steps, least: int) -> list[_Run] | None:
     for is_longest in (False, True):
         found: list[_Run] = []
         place = 0
-        while place < len(ends) - 1 and (some := _runs_at(place, ends, least, is_longest)):
+        while place < len(ends) - 1 and len(found) < _MOST_RUNS and (some := _runs_at(place, ends, least, is_longest)):
             run, messages = max(some, key=lambda one: (one[1] * one[0].count, -one[1]))
             place += messages * run.count
             found.append(run)

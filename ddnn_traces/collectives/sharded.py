@@ -96,9 +96,14 @@ def in_order(volumes: Sequence[float]) -> list[Role] | None:
     if len(volumes) < _LEAST_CALLS or _nearly(min(volumes), max(volumes)):
         return None
     ways = itertools.product(range(len(volumes)), (1, 2), (False, True), (False, True), (False, True))
+    sent = np.concatenate([[0.0], np.cumsum([*volumes, *volumes])])
     for begin, scattered, is_kept, is_ahead, is_last_kept in ways:
         count, left = divmod(len(volumes) + is_kept + is_last_kept, 3)
         if left or count < (_LEAST_JOINED if is_kept or is_last_kept else 2):
+            continue
+        gathered = float(sent[begin + count] - sent[begin]) * (2 + scattered)
+        kept = is_kept * volumes[begin] + is_last_kept * volumes[(begin + count - 1) % len(volumes)]
+        if not _same(gathered - kept, float(sent[len(volumes)])):
             continue
         turned = [*volumes[begin:], *volumes[:begin]]
         shards = turned[:count]
