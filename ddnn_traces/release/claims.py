@@ -107,7 +107,7 @@ def of_release(folder: Path) -> tuple[Claim, ...]:
 
 
 def answerable(path: Path) -> tuple[Claim, ...]:
-    """As read(), for a release: UsageError, too, where a query or a parameter of it is not known."""
+    """As read(), for a release. Raises UsageError, too, where a query or a parameter of it is not known."""
     claims = read(path)
     for one in claims:
         asked = command(one)
