@@ -90,7 +90,7 @@ ORDER BY run_id
 
 @contextlib.contextmanager
 def explained(name: str) -> Iterator[None]:
-    """Around the drawing of a query: a NoDataError says what the query did not find."""
+    """Around the drawing of a query: raises a NoDataError again, which then says what the query did not find."""
     try:
         yield
     except NoDataError as error:

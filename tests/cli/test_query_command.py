@@ -165,6 +165,7 @@ def test_no_rows_of_clocks_say_whether_any_were_compared(command: RunCommand, tm
     assert command("query", "dataset", "clock_offsets", "--run", "both").stderr == b""
 
 
+@pytest.mark.long
 def test_no_rows_of_jobs_say_why(command: RunCommand, bare: Dataset, tmp_path: Path) -> None:
     case = Path(__file__).parents[1] / "queries" / "jobs" / "ring_of_3"
     write_dataset(tmp_path / "job", read_case(case)).close()

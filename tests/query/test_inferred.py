@@ -228,6 +228,7 @@ def test_a_query_of_jobs_has_the_rows_of_one(jobs: Dataset) -> None:
     assert found["kind"].to_list() == ["all_reduce"]
 
 
+@pytest.mark.long
 def test_notes_on_steps_are_of_the_chosen_job(command: RunCommand, tmp_path: Path, cache: Path) -> None:
     """A number of the job's steps stood above "no sure steps in the traffic, so that none count"."""
     tables = two_jobs()
