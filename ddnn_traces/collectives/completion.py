@@ -10,7 +10,18 @@ from dataclasses import replace
 import numpy as np
 
 from ddnn_traces.collectives import shapes
-from ddnn_traces.collectives.phases import EQUAL, SAME_BYTES, Parts, Pattern, Phase, Spans, measured, merge, pause
+from ddnn_traces.collectives.phases import (
+    EQUAL,
+    SAME_BYTES,
+    Parts,
+    Pattern,
+    Phase,
+    Spans,
+    measured,
+    merge,
+    pause,
+    phase_of,
+)
 from ddnn_traces.collectives.steps import Steps
 from ddnn_traces.collectives.streams import Stream, groups
 
@@ -122,6 +133,20 @@ def _alike(sizes: Mapping[Edge, float]) -> list[list[list[Edge]]]:
     ordered = np.sort([*sizes.values()])
     classes = [set(ordered[same].tolist()) for same in groups(np.log(ordered), EQUAL)]
     return [shapes.components([edge for edge, size in sizes.items() if size in some]) for some in classes]
+
+
+def without(
+    found: Sequence[Phase], taken: frozenset[Stream], steps: Steps, parts: dict[Stream, Parts]
+) -> Iterator[Phase]:
+    """The phases without what these flows send: what they alone had connected is apart."""
+    for phase in found:
+        if taken.isdisjoint((*phase.spans, *phase.little)):
+            yield phase
+            continue
+        left = {s: span for s, span in {**phase.little, **phase.spans}.items() if s not in taken}
+        for edges in shapes.components([(stream,) for stream in left]):
+            if (rest := phase_of({stream: left[stream] for (stream,) in edges}, steps, parts)) is not None:
+                yield rest
 
 
 def _of_edges(
