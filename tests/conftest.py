@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import gc
 import os
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import ceph
 import dask_cluster
@@ -20,7 +23,6 @@ import ddnn_traces
 from ddnn_traces.query import views
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import whole_files
-from ddnn_traces.traffic.simulator import loop, task_loop
 
 # assertions of helper modules show what differs, as those in tests do
 pytest.register_assert_rewrite("readings", "engines", "damages", "predictions")
@@ -31,12 +33,18 @@ settings.register_profile("all", max_examples=100, deadline=None)
 settings.register_profile("nightly", max_examples=300, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
-_COMPILED = [
-    (module, name, function)
-    for module in (loop, task_loop)
-    for name, function in vars(module).items()
-    if hasattr(function, "py_func")
-]
+
+@functools.cache
+def _compiled() -> list[tuple[ModuleType, str, Any]]:
+    """The simulator's loops. Imported by the processes that run tests only: that takes seconds."""
+    from ddnn_traces.traffic.simulator import loop, task_loop
+
+    return [
+        (module, name, function)
+        for module in (loop, task_loop)
+        for name, function in vars(module).items()
+        if hasattr(function, "py_func")
+    ]
 
 
 def pytest_configure() -> None:
@@ -87,7 +95,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Of the simulator's loops, tests that are not long run the Python code: to compile them takes 18 s of CPU time in
     each test process of a new checkout."""
     is_long = item.get_closest_marker("long") is not None
-    for module, name, function in _COMPILED:
+    for module, name, function in _compiled():
         setattr(module, name, function if is_long else function.py_func)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import filecmp
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import packets as p
 import polars as pl
 
@@ -19,6 +22,7 @@ from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import checks, views
 from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.store import schema
 from ddnn_traces.store.layout import SOURCES
 from ddnn_traces.store.whole_files import sha256_of
 
@@ -303,6 +307,18 @@ def views_are_current(dataset: Path) -> bool:
 
 def contradictions(dataset: Dataset) -> dict[str, pl.DataFrame]:
     """Broken rules of CONTRADICTIONS with the rows that break them; empty for a sound dataset."""
-    counts = [f"SELECT {n} AS n, count(*) AS rows FROM ({query})" for n, query in enumerate(CONTRADICTIONS.values())]
-    broken = dict(dataset.sql(" UNION ALL ".join(counts)).rows())  # one statement: less planning
+    rules = list(enumerate(CONTRADICTIONS.values()))
+    counts = " UNION ALL ".join(f"SELECT {n} AS n, count(*) AS rows FROM ({query})" for n, query in rules)
+    with _stored_tables(dataset, counts) as connection:  # which takes less than half of the time
+        broken = dict(connection.execute(counts).fetchall())  # one statement: less planning
     return {rule: dataset.sql(query) for n, (rule, query) in enumerate(CONTRADICTIONS.items()) if broken[n]}
+
+
+@contextlib.contextmanager
+def _stored_tables(dataset: Dataset, text: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The dataset's connection, in which the tables that the text names are in memory: each file is read once."""
+    connection = dataset.provide(text)
+    names = {*schema.TABLES} & {*re.findall(r"\w+", text)}
+    connection.execute(";".join(f"CREATE TEMP TABLE {name} AS FROM {name}" for name in names))
+    yield connection
+    connection.execute(";".join(f"DROP TABLE temp.{name}" for name in names))

@@ -69,14 +69,10 @@ def test_a_dataset_shows_its_place_and_its_runs(sample_dataset: Dataset) -> None
     assert str(sample_dataset.path) in shown and "4 runs" in shown and shown.endswith(", ...>")
 
 
-def test_a_regression_has_a_summary(sample_dataset: Dataset) -> None:
+def test_a_regression_has_a_summary_and_prints_it(sample_dataset: Dataset) -> None:
     fit = ddnn_traces.regress(sample_dataset)
     assert fit.formula in fit.summary() and "Coefficients" in fit.summary()
     assert len(fit.summary(verbose=True)) > len(fit.summary())
-
-
-def test_a_regression_prints_its_summary(sample_dataset: Dataset) -> None:
-    fit = ddnn_traces.regress(sample_dataset)
     assert str(fit) == fit.summary()
     assert html.escape(fit.formula) in fit._repr_html_()
 
@@ -110,8 +106,8 @@ def test_queries_are_functions_that_a_console_completes(sample_dataset: Dataset)
     queries = sample_dataset.queries
     assert {*queries} <= {*dir(queries)}
     assert not {*queries} & {*dir(dict)}, "a method of dict would hide it"
-    asked, named = queries.topology().sort("run_id"), sample_dataset.query("topology").sort("run_id")
-    assert asked.select("run_id", "topology", "hosts").equals(named.select("run_id", "topology", "hosts"))
+    asked, named = queries.run_spans(), sample_dataset.query("run_spans")
+    assert asked.equals(named) and asked.height == len(sample_dataset.run_ids)
     coarse = sample_dataset.query("pair_throughput", window_ms=100.0)
     assert queries.pair_throughput(window_ms=100.0).height == coarse.height < queries.pair_throughput().height
     assert queries["topology"].question in str(queries.topology.__doc__)

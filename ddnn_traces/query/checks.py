@@ -54,7 +54,7 @@ def run_checks(dataset: Dataset) -> dict[str, pa.Table]:
     """Offending rows of every check, by the check's name."""
     texts = {name: (folder() / f"{name}.sql").read_text(encoding="utf-8") for name in sorted(names())}
     dataset.provide("\n".join(texts.values()))
-    return {name: dataset.sql_arrow(text) for name, text in texts.items()}
+    return {name: dataset.sql_arrow(text, is_own=True) for name, text in texts.items()}
 
 
 def run_with_stored_inputs(dataset: Dataset) -> dict[str, pa.Table]:

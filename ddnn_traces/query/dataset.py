@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -61,6 +62,9 @@ _FEW_RUNS = 20
 
 #: Table -> the query that has its rows of inferred steps.
 _INFERRED = {"steps": "inferred_step_rows", "step_flows": "inferred_step_flows"}
+
+# Of results of the package's own statements, which are small (Dataset._result).
+warnings.filterwarnings("ignore", "Arrow output on a DB-API result", module=__name__.replace(".", r"\."))
 
 _SHOWN_RUNS = 3  # names in a dataset's repr, and of runs where a name is wrong
 
@@ -387,8 +391,8 @@ class Dataset:
         if self.has_stored_views:
             text = self._with_stored_calls(query.sql, values)
             used = {name: value for name, value in values.items() if re.search(rf"\${name}\b", text)}
-            return self.sql_arrow(text, used or None)
-        return self.sql_arrow(query.statement, values or None)
+            return self.sql_arrow(text, used or None, is_own=True)
+        return self.sql_arrow(query.statement, values or None, is_own=True)
 
     def _of_selection(
         self, query: catalogue.Query, params: dict[str, Any], job: int = 0, communicator: int | None = None
@@ -434,8 +438,8 @@ class Dataset:
         return _CALL.sub(stored, text)
 
     def sql_arrow(self, text: str, params: Any = None, is_own: bool = False) -> pa.Table:
-        """As sql(), as an Arrow table. is_own: SQL of this package, which may make temporary tables where a user's SQL
-        must only read. Raises QueryError."""
+        """As sql(), as an Arrow table. is_own: one statement of this package, which may make temporary tables where a
+        user's SQL must only read. Raises QueryError."""
         # In a thread of its own, so that a Ctrl-C reaches this one: DuckDB does not always check for signals.
         with ThreadPoolExecutor(1) as thread:
             try:
@@ -458,8 +462,8 @@ class Dataset:
         if self._read_only and not is_own:
             self.check_reads(self.statements(text))
         try:
-            relation = self._relation(text.lstrip("\n"), params)  # DuckDB's caret counts empty lines
-            return pa.table({}) if relation is None else relation.to_arrow_table()
+            result = self._result(text.lstrip("\n"), params, is_own)  # DuckDB's caret counts empty lines
+            return pa.table({}) if result is None else result.to_arrow_table()
         except duckdb.Error as error:
             if failure := self.place.error() if _is_of_files(error) else self.place.failure():
                 raise failure from error
@@ -473,14 +477,22 @@ class Dataset:
         self._views.provide(read_only.without_comments(text))
         return self._connection
 
-    def _relation(self, text: str, params: Any) -> duckdb.DuckDBPyRelation | None:
+    def _result(
+        self, text: str, params: Any, is_own: bool
+    ) -> duckdb.DuckDBPyRelation | duckdb.DuckDBPyConnection | None:
+        """What gives the last statement's rows. sql() binds it once more than execute(), which copies the rows: binding
+        takes most of the time of the package's own statements, whose results are small."""
+
+        def result() -> duckdb.DuckDBPyRelation | duckdb.DuckDBPyConnection | None:
+            return self._connection.execute(text, params) if is_own else self._connection.sql(text, params=params)
+
         self.provide(text)
         try:
-            return self._connection.sql(text, params=params)
+            return result()
         except duckdb.CatalogException:  # a name that the SQL builds; otherwise the message needs the nearest names
             if not self._views.provide_all():
                 raise
-            return self._connection.sql(text, params=params)
+            return result()
 
     def _message(self, error: duckdb.Error, text: str, params: Any) -> str:
         """DuckDB's message with the line of the text and a caret below the place.

@@ -112,9 +112,8 @@ def test_a_line_is_the_rate_of_its_series_and_falls_to_0_where_it_pauses(made: M
     assert (line["mark"], line["z"], line["curve"]) == ("lineY", "series", "step-after")
 
 
-def test_a_zoom_has_shorter_windows_of_its_time(sample_dataset: Dataset) -> None:
-    with ddnn_traces.open(sample_dataset.path, [ONE]) as dataset:
-        whole = page.make(dataset)
+def test_a_zoom_has_shorter_windows_of_its_time(made: Made, sample_dataset: Dataset) -> None:
+    whole = made(ONE)[1]
     begin_s, end_s = whole.end_s * 0.95, whole.end_s * 0.97
     with ddnn_traces.open(sample_dataset.path, [ONE]) as dataset:
         part = page.make(dataset, (begin_s, end_s))
