@@ -54,7 +54,7 @@ def truth(job: dict[str, Any], addresses: dict[int, str]) -> dict[tuple[str, fro
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] * (place > 2)) for place, name in enumerate(RUNS)]
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (place > 0)) for place, name in enumerate(RUNS)]
 )
 def test_jobs_steps_and_collectives_are_what_the_programs_did(name: str) -> None:
     about = tomllib.loads((CAPTURES / name / "run.toml").read_text())
@@ -107,6 +107,7 @@ def test_sends_have_the_bytes_of_their_tensors() -> None:
     "name",
     ["torchp2p-mlp1-sgd-32-gloo-10ms-ps-n1-r1", "torchp2p-resnet_like-sgd-32-gloo-1ms-ps-n1-250mbit-r3"],
 )
+@pytest.mark.long_after(1)
 def test_a_send_that_pauses_in_slow_start_is_one(name: str) -> None:
     """Behind a delay a worker and its server send a few windows, and then all the rest."""
     with ddnn_traces.open(CAPTURES.parent / "dataset", runs=name) as dataset:
@@ -318,7 +319,7 @@ def test_pipelines_that_sum_up_their_gradients(name: str, sends: int) -> None:
         ("late_host_of_a_ring", {"all_reduce": 1}),  # four of five hosts send behind the wait as behind the computation
     ],
 )
-@pytest.mark.long_after(2)
+@pytest.mark.long_after(1)
 def test_a_late_host_of_real_training(name: str, kinds: dict[str, int]) -> None:
     """Messages of gloo with 4 to 6 hosts, one of which sleeps for 60 to 100 ms a step: three runs of the testbed, and
     two of fully_shard in network namespaces."""
@@ -338,6 +339,7 @@ def test_a_late_host_of_real_training(name: str, kinds: dict[str, int]) -> None:
         ("gloo_buckets_without_pause", [3_925_600, 3_925_600, 1_962_800]),  # the smaller bucket comes last
     ],
 )
+@pytest.mark.long_after(2)
 def test_all_reduces_of_ddp(name: str, sizes: list[int]) -> None:
     """Messages of DistributedDataParallel on gloo, 3 to 5 hosts in network namespaces. Sizes are PyTorch's own."""
     [job] = tables.jobs_of(name, pq.read_table(Path(__file__).parent / f"{name}.parquet")).to_pylist()

@@ -135,6 +135,7 @@ def test_flows_over_a_long_way_join_the_job_of_the_others() -> None:
 
 
 @pytest.mark.parametrize(("name", "steps"), [("slow_link_to_a_host", 25), ("slow_link_from_a_host", 15)])
+@pytest.mark.long_after(1)
 def test_a_slow_link_of_one_direction_hides_no_steps(name: str, steps: int) -> None:
     """DistributedDataParallel of four hosts with 4,223,016 bytes of parameters; one link has 60 Mbit/s, one way only.
     Its flow pauses anywhere. The halves of the all-reduce take as long as each other, but for the computation."""
@@ -177,6 +178,7 @@ def test_a_link_that_gets_slow_hides_no_steps() -> None:
         ("rounds_of_a_ring_of_four", 10, 1),  # Open MPI; each of the six rounds was a step
     ],
 )
+@pytest.mark.long_after(2)
 def test_parts_of_steps_are_no_steps(name: str, steps: int, collectives: int) -> None:
     """A run of data/captures and one of data/sample, with the steps of their logs, and two pipelines of 20 steps."""
     [job] = tables.jobs_of("run", pq.read_table(Path(__file__).parent / f"{name}.parquet")).to_pylist()

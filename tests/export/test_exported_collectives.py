@@ -92,7 +92,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
 
 
 @pytest.mark.parametrize(("run", "job", "program"), JOBS, ids=[f"{program}-{job}" for _, job, program in JOBS])
-@pytest.mark.long_after(2)
+@pytest.mark.long_after(1)
 def test_each_rank_has_the_collectives_of_its_program(exported: Exported, run: str, job: int, program: str) -> None:
     ranks, groups, addresses = exported(run, job)
     assert addresses == {rank: f"10.10.0.{rank + 1}" for rank in range(4)}

@@ -42,7 +42,7 @@ def labels(dataset: Dataset) -> list[str | None]:
         (("x.pcap0", "x.pcap1", "x.pcap2"), [None] * 3),  # tcpdump -C
     ],
 )
-@pytest.mark.long_after(4)
+@pytest.mark.long_after(2)
 def test_the_names_of_captures_are_those_of_the_hosts(
     tmp_path: Path, names: tuple[str, ...], expected: list[str | None]
 ) -> None:

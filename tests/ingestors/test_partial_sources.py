@@ -123,7 +123,7 @@ RECORD = 16 + len(ring(A, B)[-1].record.frame)
         (GOOD[:4] + b"\x1f\2\0\0" + GOOD[8:], "corrupt", 0, "pcap of version 543.0, only 2 is read"),
     ],
 )
-@pytest.mark.long_after(4)
+@pytest.mark.long_after(2)
 def test_damage(tmp_path: Path, content: bytes, status: str, records: int, message: str) -> None:
     folder = write_captures(tmp_path / "run", {"good.pcap": ring(C, B)})
     (folder / "bad.pcap").write_bytes(content)

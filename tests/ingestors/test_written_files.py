@@ -53,7 +53,7 @@ def every_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("table", schema.TABLES)
-@pytest.mark.long_after(4)
+@pytest.mark.long_after(2)
 def test_files_have_the_schema_their_order_and_a_page_index(
     sample_dataset: Dataset, every_table: Path, table: str
 ) -> None:

@@ -481,6 +481,7 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 @pytest.mark.parametrize("middle", MIDDLES)
+@pytest.mark.long_after(4)
 def test_most_of_a_pcapng_is_read_in_parts(
     middle: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, joined: list[bool]
 ) -> None:

@@ -440,6 +440,7 @@ def expected(kind: str, content: bytes, truth: bytes) -> str:
 
 
 @pytest.mark.parametrize("kind", STREAMS)
+@pytest.mark.long_after(2)
 def test_pipe_with_small_writes(kind: str) -> None:
     content, chance = STREAMS[kind], random.Random(6)
     with subprocess.Popen(reader(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as child:

@@ -32,6 +32,7 @@ STARTS = [0, 1000, 2**31 - 150, 2**32 - 150, 2**32 - 100, 2**32 - 1]
 
 
 @pytest.mark.parametrize("start", STARTS)
+@pytest.mark.long_after(2)
 def test_retransmissions_at_every_place_of_the_sequence_space(start: int) -> None:
     def sent(*segments: tuple[int, int]) -> tuple[int, int]:
         return retransmitted(*((start + seq, payload, p.ACK) for seq, payload in segments))
@@ -49,6 +50,7 @@ def test_retransmissions_at_every_place_of_the_sequence_space(start: int) -> Non
 
 
 @pytest.mark.parametrize("start", STARTS)
+@pytest.mark.long_after(2)
 def test_segments_out_of_order(start: int) -> None:
     def sent(*segments: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
         moved = [(start + seq, payload, p.ACK) for seq, payload in segments]

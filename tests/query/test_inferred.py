@@ -100,7 +100,7 @@ def with_other_columns(file: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [cut, with_other_columns])
-@pytest.mark.long_after(2)
+@pytest.mark.long_after(1)
 def test_a_damaged_file_of_the_cache_is_made_again(
     damage: Callable[[Path], None], dataset: Dataset, cache: Path
 ) -> None:

@@ -350,7 +350,7 @@ def server(
 
 @pytest.mark.parametrize("first_pull", [False, True])
 @pytest.mark.parametrize("workers", [2, 3, 4, 5])
-@pytest.mark.long_after(2)
+@pytest.mark.long_after(1)
 def test_an_asynchronous_server_is_known_by_the_traffic(workers: int, first_pull: bool, tmp_path: Path) -> None:
     """Its workers are about as fast as each other, so that rounds of all of them recur, as steps would."""
     runs = {

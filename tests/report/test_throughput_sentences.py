@@ -161,6 +161,7 @@ def test_the_pause_behind_a_kill_is_in_no_mean_and_its_run_is_not_the_first_pict
 
 
 @pytest.mark.parametrize("workers", [(4, 4), (4, 6)])
+@pytest.mark.long_after(1)
 def test_a_volume_of_one_law_is_a_sentence_and_no_chart_of_a_single_mark(
     tmp_path: Path, workers: tuple[int, int]
 ) -> None:

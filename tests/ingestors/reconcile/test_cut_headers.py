@@ -26,6 +26,7 @@ def connection() -> list[p.Record]:
 
 
 @pytest.mark.parametrize("snaplen", [64, 68, 128])
+@pytest.mark.long_after(1)
 def test_a_snapshot_length_that_cuts_tcp_headers_is_said(snaplen: int, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()

@@ -87,7 +87,7 @@ def test_flow_ids_follow_the_first_packets(tmp_path: Path) -> None:
          {B: (False, "shared_port")}),
     ],
 )  # fmt: skip
-@pytest.mark.long_after(4)
+@pytest.mark.long_after(2)
 def test_initiator(tmp_path: Path, heard: list[Packet], expected: dict[str, tuple[bool | None, str | None]]) -> None:
     with ingest(tmp_path, {"a.pcap": heard}) as dataset:
         rows = dataset.sql("SELECT src_ip, is_initiator, initiator_source FROM flows").rows()

@@ -69,6 +69,7 @@ def total(packets: Iterable[Packet]) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("engine", ["numba", "pyshark"])
+@pytest.mark.long_after(1)
 def test_packets_of_three_interfaces_count_as_the_bridges(engine: str, tmp_path: Path) -> None:
     seen = bridged(TRAFFIC)
     options = {"engine": engine, "packets": True, "log": True}

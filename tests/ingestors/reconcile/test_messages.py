@@ -153,6 +153,7 @@ def test_messages_of_a_stream(streams: Dataset, name: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.long_after(1)
 def test_a_super_frame_of_whole_segments_is_no_end(tmp_path: Path, engine: str) -> None:
     """With a SYN the segment size is known; without, each that is shorter than the longest is short."""
     if engine == "pyshark":
@@ -245,6 +246,7 @@ WRITES = [
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.long_after(1)
 def test_messages_of_roce(tmp_path: Path, engine: str) -> None:
     if engine == "pyshark":
         pytest.importorskip("pyshark")

@@ -172,6 +172,7 @@ def test_one_of_two_hosts_is_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("leaves", [["worker-2"], ["worker-2", "worker-3", "worker-4"]])
+@pytest.mark.long_after(1)
 def test_leaves_of_a_star_in_both_directions(tmp_path: Path, leaves: list[str]) -> None:
     files = captures(STAR, sent_by) | captures(STAR, passing, leaves)
     check(tmp_path, STAR, files, {f"{name}.pcap": ip for name, ip in HOSTS.items()})

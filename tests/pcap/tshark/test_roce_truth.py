@@ -28,6 +28,7 @@ def by_tshark(path: Path) -> list[list[int | None]]:
 
 @pytest.mark.parametrize("carrier", [name for name in roce.CARRIERS if roce.LINK_OF.get(name) != 247])
 @pytest.mark.parametrize("selective", mostly_long([False, True], False))
+@pytest.mark.long_after(3)
 def test_fields_and_counts(selective: bool, carrier: str, tmp_path: Path) -> None:
     packets: list[roce.Sent] = []
     number = 2**24 - 10
