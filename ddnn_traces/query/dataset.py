@@ -251,7 +251,7 @@ class Dataset:
         self._views.show([run_id for (run_id,) in found])
         with StoredViews(self) as stored:
             stored.store_inputs("inferred_step_rows")
-            self._without_log = self.query("step_sources").drop("found_by").rows()
+            self._without_log = self.query("step_sources").rows()
             self._with_job = {*self.sql_arrow("SELECT DISTINCT run_id FROM jobs")["run_id"].to_pylist()}
             stored.store(["inferred_step_rows"])
             added = {table: self.query_arrow(query, {}) for table, query in _INFERRED.items()}
@@ -270,6 +270,15 @@ class Dataset:
     def runs_of_inferred_steps(self) -> set[str]:
         """Runs without a log whose tables steps and step_flows have the steps that the traffic shows."""
         return {run for run, kind, *_ in self._without_log if kind == "traffic"}
+
+    @property
+    def steps_by_bytes(self) -> list[tuple[str, int, float]]:
+        """Of these runs those whose steps are found by repeated bytes: name, steps, confidence."""
+        return [
+            (run, steps, share)
+            for run, _, steps, share, _, found_by in self._without_log
+            if found_by == "bytes" and steps is not None and share is not None
+        ]
 
     def _all_run_ids(self) -> list[str]:
         """All runs of the dataset, also those that are not visible."""

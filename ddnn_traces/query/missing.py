@@ -154,8 +154,8 @@ def lines_of_files(gone: Mapping[str, list[str]]) -> list[str]:
     ]
 
 
-#: A row of the query step_sources, but its last column: run_id, steps_from, steps, confidence, problem.
-StepSource = tuple[str, str, int | None, float | None, str | None]
+#: A row of the query step_sources: run_id, steps_from, steps, confidence, problem, found_by.
+StepSource = tuple[str, str, int | None, float | None, str | None, str | None]
 
 
 def lines_of_inferred(without_log: Sequence[StepSource], with_job: Collection[str]) -> list[str]:
@@ -164,9 +164,9 @@ def lines_of_inferred(without_log: Sequence[StepSource], with_job: Collection[st
     with_job: runs in whose traffic a job is found, sure or not.
     """
     inferred = [
-        f"{run} ({steps}, confidence {share:.2f})" for run, kind, steps, share, _ in without_log if kind == "traffic"
+        f"{run} ({steps}, confidence {share:.2f})" for run, kind, steps, share, *_ in without_log if kind == "traffic"
     ]
-    unsure = {run: f"{run} ({problem})" for run, kind, _, _, problem in without_log if kind == "none"}
+    unsure = {run: f"{run} ({problem})" for run, kind, _, _, problem, _ in without_log if kind == "none"}
     lines = []
     if inferred:
         lines.append(f"no training log: steps are inferred from the traffic in {_runs_named(inferred)}")

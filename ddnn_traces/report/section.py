@@ -135,12 +135,11 @@ class Results:
     def untaken_steps(self) -> str:
         """A line for the runs without a log whose sure steps are not taken; empty where there are none."""
         sources = self.rows(Source("step_sources"))
-        sure = sources.filter(steps_from="traffic").filter(~pl.col("run_id").is_in(self.runs_of_inferred_steps))
-        if sure.is_empty():
+        if not (sure := self.runs_of_sure_steps - self.runs_of_inferred_steps):
             return ""
         of = counted(sources.filter(pl.col("steps_from") != "log").height, "run")
         return (
-            f"no training log, so no bytes and no time of a step: in {sure.height:,} of {of} without one the traffic "
+            f"no training log, so no bytes and no time of a step: in {len(sure):,} of {of} without one the traffic "
             "shows sure steps, which --infer-steps takes"
         )
 
@@ -148,6 +147,18 @@ class Results:
     def runs_of_inferred_steps(self) -> set[str]:
         """As of the dataset."""
         return self._dataset.runs_of_inferred_steps
+
+    @property
+    def runs_of_sure_steps(self) -> set[str]:
+        """The runs without a log whose traffic shows sure steps, taken or not."""
+        untaken = self.rows(Source("step_sources")).filter(steps_from="traffic")
+        return self.runs_of_inferred_steps | {*untaken["run_id"]}
+
+    @property
+    def steps_by_bytes(self) -> pl.DataFrame:
+        """The runs without a log whose steps are surer by repeated bytes than by pauses, taken or not."""
+        untaken = self.rows(Source("step_sources")).filter(found_by="bytes").select("run_id", "steps", "confidence")
+        return pl.DataFrame(self._dataset.steps_by_bytes, untaken.schema, orient="row").vstack(untaken)
 
     @property
     def partly_covered(self) -> set[str]:

@@ -152,7 +152,7 @@ def test_a_report_takes_inferred_steps_and_compares_them_with_no_log(
     assert done.returncode == 0 and b"steps are inferred from the traffic" in done.stderr
     page = (tmp_path / "report.html").read_text()
     assert "No training log: steps are inferred from the traffic in 1 run" in page
-    assert "Traffic alone shows steps in 1 of 1 run; there is no log to compare them with." in page
+    assert "Traffic alone shows steps in 1 of 1 run by pauses; there is no log to compare them with." in page
     assert " over 1 run with inferred steps." in page and "run with a log" not in page
     assert "--infer-steps takes" not in page
 

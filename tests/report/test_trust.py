@@ -81,15 +81,32 @@ def test_steps_by_bytes_are_said_where_pauses_show_others(tmp_path: Path, monkey
     with write_dataset(tmp_path / "dataset", tables) as dataset, Results(dataset) as results:
         rows, said = results.rows, []
         for by_bytes in (4, 6):
-            sources = rows(Source("step_sources")).with_columns(steps=pl.lit(by_bytes), found_by=pl.lit("bytes"))
+            sources = rows(Source("step_sources")).with_columns(
+                steps=pl.lit(by_bytes, pl.Int64), found_by=pl.lit("bytes"), steps_from=pl.lit("traffic")
+            )
             monkeypatch.setattr(
                 results, "rows", lambda source, new=sources: new if source.query == "step_sources" else rows(source)
             )
             [section] = steps.chapter.sections(results, only=["inferred-steps"])
             said.append(list(section.sentences))
-    assert said == [
-        [],
-        ["run-1: its flows repeat their bytes in 6 steps, which are surer (query job_steps, --infer-steps)"],
+            [table] = section.tables
+            [row] = [dict(zip(table.columns, row, strict=True)) for row in table.rows if row[0] == "run-1"]
+            assert (row["found by"], row["inferred"]) == ("repeated bytes", str(by_bytes))
+    of_bytes = "run-1: its flows repeat their bytes in 6 steps, which are surer than 4 by pauses "
+    assert said == [[], [of_bytes + "(query job_steps, --infer-steps)"]]
+
+
+def test_runs_with_steps_by_bytes_count_as_runs_with_steps() -> None:
+    """The page named 9 runs whose steps are inferred, one of them by repeated bytes, and this section 8."""
+    score = pl.DataFrame(
+        {"run_id": ["a", "b", "c"], "structured": [True, False, False], "confidence": [0.95, None, None],
+         "inferred": [12, 0, 0]}
+    )  # fmt: skip
+    found = steps._found_by(score, pl.DataFrame({"run_id": ["b"], "steps": [10], "confidence": [1.0]}))
+    assert found.rows() == [
+        ("a", True, 0.95, 12, "pauses"),
+        ("b", True, 1.0, 10, "repeated bytes"),
+        ("c", False, None, 0, None),
     ]
 
 

@@ -436,6 +436,8 @@ def inferred_steps(section: Section, score: pl.DataFrame) -> None:
     frame = section.rows(of_boundaries)
     if inferred := section.results.runs_of_inferred_steps:  # their logged steps are the inferred ones
         score, frame = _without_log(score, inferred), frame.filter(~pl.col("run_id").is_in(inferred))
+    by_pauses = score.select("run_id", by_pauses="inferred")
+    score = _found_by(score, section.results.steps_by_bytes)
     structured = score.filter("structured")
     scored = structured.drop_nulls(["recall", "precision"])
     against = "" if structured.is_empty() else "; there is no log to compare them with"
@@ -446,29 +448,35 @@ def inferred_steps(section: Section, score: pl.DataFrame) -> None:
             f"({span(scored['corrected_precision'], percent)} corrected for chance); "
             f"the median timeline error is {span(scored['median_error_share'], percent)} of a step"
         )
-    section.headline = f"Traffic alone shows steps in {structured.height} of {counted(score.height, 'run')}{against}."
+    by_bytes = structured.filter(found_by="repeated bytes").join(by_pauses, on="run_id").sort("run_id")
+    how = f", of {by_bytes.height} by repeated bytes, of the others by pauses" if by_bytes.height else " by pauses"
+    section.headline = (
+        f"Traffic alone shows steps in {structured.height} of {counted(score.height, 'run')}{how}{against}."
+    )
+    unsure = structured.filter(in_log=0).filter(~pl.col("run_id").is_in(section.results.runs_of_sure_steps))
+    if not unsure.is_empty():
+        section.headline += f" In {counted(unsure.height, 'run')} they are not sure (query step_sources)."
     partly = structured.filter(pl.col("run_id").is_in(section.results.partly_covered))
     if not partly.is_empty():
         section.headline += (
             f" The captures of {counted(partly.height, 'run')} of these do not cover all hosts: "
             "parts of a step may pass for its steps."
         )
-    by_pauses = structured.filter(~pl.col("run_id").is_in(inferred)).select("run_id", "inferred")
-    surer = section.rows(Source("step_sources")).filter(found_by="bytes").join(by_pauses, on="run_id")
-    surer = surer.filter(pl.col("steps") != pl.col("inferred")).sort("run_id")
+    surer = by_bytes.filter((pl.col("by_pauses") > 0) & (pl.col("by_pauses") != pl.col("inferred")))
     section.sentences = [
-        f"{run_id}: its flows repeat their bytes in {steps} steps, which are surer (query job_steps, --infer-steps)"
-        for run_id, steps in surer.select("run_id", "steps").iter_rows()
+        f"{run_id}: its flows repeat their bytes in {steps} steps, which are surer than {paused} by pauses "
+        "(query job_steps, --infer-steps)"
+        for run_id, steps, paused in surer.select("run_id", "inferred", "by_pauses").iter_rows()
     ] + [
         f"{run_id}: asynchronous; its workers end steps at different times, and the logs have no boundaries of the run"
         for run_id in score.filter("is_asynchronous")["run_id"]
     ]
     if not frame.is_empty():
-        caption = "Ends of the first steps. Workers of asynchronous runs end their steps at different times."
+        caption = "Ends of the first steps by pauses. Workers of asynchronous runs end their steps at different times."
         section.figure(wire.step_boundaries, frame, caption, of_boundaries)
     columns = [
-        texts("run", "run_id"), texts("steps in the traffic", "structured", yes_no),
-        numbers("confidence", "confidence", percent), texts("what the traffic shows", "evidence"),
+        texts("run", "run_id"), texts("steps in the traffic", "structured", yes_no), texts("found by", "found_by"),
+        numbers("confidence", "confidence", percent), texts("what pauses show", "evidence"),
         numbers("instants at which logged steps end", "in_log", lambda ends: count(ends) if ends else "no log"),
         numbers("inferred", "inferred", count), numbers("matched within 5 ms", "matched", count),
         numbers("recall", "recall", percent), numbers("precision", "precision", percent),
@@ -479,6 +487,19 @@ def inferred_steps(section: Section, score: pl.DataFrame) -> None:
         numbers("log is later by (ms, median)", "median_delay_ms"),
     ]  # fmt: skip
     section.table(score, columns, "Boundaries inferred from traffic against those of the logs.")
+
+
+def _found_by(score: pl.DataFrame, by_bytes: pl.DataFrame) -> pl.DataFrame:
+    """The rows with a column found_by. Of the runs in by_bytes, steps and confidence are of repeated bytes."""
+    surer = by_bytes.select("run_id", surer="steps", surer_confidence="confidence")
+    rows = score.join(surer, on="run_id", how="left", maintain_order="left")
+    is_by_bytes = pl.col("surer").is_not_null()
+    return rows.with_columns(
+        structured=pl.col("structured") | is_by_bytes,
+        confidence=pl.coalesce("surer_confidence", "confidence"),
+        inferred=pl.coalesce("surer", "inferred"),
+        found_by=pl.when(is_by_bytes).then(pl.lit("repeated bytes")).when("structured").then(pl.lit("pauses")),
+    ).drop("surer", "surer_confidence")
 
 
 def _without_log(score: pl.DataFrame, runs: set[str]) -> pl.DataFrame:

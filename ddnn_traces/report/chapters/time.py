@@ -348,7 +348,7 @@ def batch_sizes(section: Section, frame: pl.DataFrame) -> None:
         "No run has two bursts of its busiest pair of hosts with a pause between them, so there is no valley.",
     )
     section.headline = (
-        f"The busiest pair of a run sends in bursts (of a step, where the traffic shows steps, in "
+        f"The busiest pair of a run sends in bursts (of a step, where pauses show steps, in "
         f"{counted(known.filter(bursts_of='step').height, 'run')}) of {span(known['burst_ms'], milliseconds)} with "
         f"valleys of {span(known['valley_ms'], milliseconds)} between them (means of {counted(known.height, 'run')}): "
         f"valleys are {span(known['computation_to_communication'], times)} as long, and hold computation and "
