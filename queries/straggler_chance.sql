@@ -1,11 +1,12 @@
 -- question: Is one worker of a run the last to start more often than chance makes one of them?
 -- subject: steps
 -- row: a run with two workers or more that wait for each other
--- inputs: stragglers
+-- inputs: stragglers, step_time_rows
 -- answer: verdict
+-- param: skip_steps BIGINT = 1; first steps of each run that are left out, as in step_time_rows
 -- column: run_id from stragglers
 -- column: workers hosts; workers in the log
--- column: decided_steps steps; steps that all of them start, and one alone is the last
+-- column: decided_steps steps; steps that all of them start, and one alone is the last; without the first (step_time_rows)
 -- column: most_often steps; most of these in which the same worker is the last
 -- column: expected steps; decided_steps over workers
 -- column: p_value; probability that some worker is the last at least so often, if each is equally likely in every step
@@ -20,7 +21,7 @@ WITH RECURSIVE thresholds AS (
     SELECT run_id, step, worker, is_last,
            count(*) OVER of_step AS started, count(*) FILTER (slack_ms = 0) OVER of_step AS together
     FROM stragglers
-    WHERE step IS NOT NULL
+    SEMI JOIN (FROM step_time_rows(skip_steps := $skip_steps)) USING (run_id, step)
     WINDOW of_step AS (PARTITION BY run_id, step)
 ), of_run AS (
     SELECT run_id, count(DISTINCT worker) AS workers
