@@ -25,7 +25,7 @@
 -- column: end_ms ms; end of the last sample since then
 -- column: sample_ms ms; length of a sample
 -- column: samples; number of samples
--- column: gbit_per_s Gbit/s; mean throughput of the samples, wire bytes
+-- column: gbit_per_s Gbit/s; mean throughput over the stretch, also behind the last whole sample, as in total_throughput; with the method paper that of the samples; wire bytes
 -- column: half_width_gbit_per_s Gbit/s; half width of the 95% interval within this run by the method; null where computation says why
 -- column: low_gbit_per_s Gbit/s; lower end of the interval
 -- column: high_gbit_per_s Gbit/s; its upper end
@@ -103,6 +103,11 @@ WITH flow_payload AS (
     SELECT run_id, max(bytes * 8 / peak_ns) AS peak_rate
     FROM peak_windows
     GROUP BY run_id
+), stretch_rates AS (
+    SELECT run_id, coalesce(sum(bytes), 0) * 8 / nullif(any_value(stretch_end_ns - begin_ns), 0) AS stretch_rate
+    FROM lengths
+    LEFT JOIN cells USING (run_id)
+    GROUP BY run_id
 ), volumes AS (
     SELECT run_id, number, sum(bytes) AS bytes
     FROM cells
@@ -120,14 +125,15 @@ WITH flow_payload AS (
     FROM sample_rates
     GROUP BY run_id
 ), intervals AS (
-    SELECT run_id, samples AS sample_size, mean AS mean_rate, lag1_autocorrelation,
+    SELECT run_id, samples AS sample_size, CASE WHEN $method = 'paper' THEN mean ELSE stretch_rate END AS mean_rate, lag1_autocorrelation,
            coalesce(length_problem, problem) AS no_interval,
            CASE WHEN samples < 2 THEN NULL WHEN $method = 'paper' THEN paper_deviation ELSE deviation END AS spread,
            CASE WHEN $method = 'paper' THEN 1.96 * spread / sqrt(samples) WHEN no_interval IS NULL THEN half_width END AS corrected,
            CASE WHEN $method = 'paper' THEN 1.96 * spread / 10 ELSE corrected END AS half
     FROM (
-        SELECT run_id, paper_deviation, length_problem, w.*
+        SELECT run_id, paper_deviation, length_problem, stretch_rate, w.*
         FROM run_series
+        JOIN stretch_rates USING (run_id)
         JOIN lengths USING (run_id),
              within_run(series := series) AS w
     )

@@ -10,7 +10,8 @@
 -- column: base_ns
 -- column: first_ns
 -- column: stretch; time examined: training, capture (no log covers the traffic) or chosen (by parameters or the method paper)
--- column: stretch_begin_ns ns since the epoch, UTC; start of the first sample
+-- column: begin_ns ns since the epoch, UTC; start of the stretch
+-- column: stretch_begin_ns ns since the epoch, UTC; start of the first sample: of the first base window in the stretch
 -- column: stretch_end_ns ns since the epoch, UTC; end of the stretch
 -- column: length_ns ns; length of a sample, whole base windows
 -- column: sample_count samples; whole samples in the stretch; of a whole capture without batch_ms also the last, begun one
@@ -23,15 +24,15 @@ WITH step_lengths AS (
     WHERE end_ns > start_ns
 ), stretches AS (
     SELECT run_id, base_ns, first_ns, steps, step_ns,
-           coalesce(first_ns + ($from_ms * 1e6)::BIGINT, begin_ns) AS begin_at_ns,
-           first_ns + (greatest(begin_at_ns - first_ns, 0) + base_ns - 1) // base_ns * base_ns AS stretch_begin_ns,
+           greatest(coalesce(first_ns + ($from_ms * 1e6)::BIGINT, s.begin_ns), first_ns) AS begin_at_ns,
+           first_ns + (begin_at_ns - first_ns + base_ns - 1) // base_ns * base_ns AS stretch_begin_ns,
            least(coalesce(first_ns + ($until_ms * 1e6)::BIGINT, end_ns), last_ns) AS stretch_end_ns,
            CASE WHEN $from_ms IS NOT NULL OR $until_ms IS NOT NULL THEN 'chosen' ELSE span_source END AS stretch,
            span_source = 'training' AND step_ns IS NOT NULL AS has_steps
-    FROM run_spans
+    FROM run_spans AS s
     LEFT JOIN step_lengths USING (run_id)
 )
-SELECT run_id, base_ns, first_ns, stretch, stretch_begin_ns, stretch_end_ns,
+SELECT run_id, base_ns, first_ns, stretch, begin_at_ns AS begin_ns, stretch_begin_ns, stretch_end_ns,
        greatest(CASE WHEN $batch_ms IS NOT NULL THEN ($batch_ms * 1e6 / base_ns)::BIGINT
                      WHEN has_steps THEN floor(step_ns * ceil(steps / $batches) / base_ns)::BIGINT
                      ELSE ceil((stretch_end_ns - stretch_begin_ns) / ($batches * base_ns))::BIGINT END, 1) * base_ns AS length_ns,

@@ -22,7 +22,7 @@
 -- column: end_ms ms; end of the last sample since then
 -- column: sample_ms ms; length of a sample
 -- column: samples; number of samples of all runs of the row
--- column: gbit_per_s Gbit/s; mean throughput, wire bytes; of several runs the mean of their means
+-- column: gbit_per_s Gbit/s; mean throughput: wire bytes of the base windows that begin in the stretch, over its length, as in compare and inferred_throughput; with the method paper the mean of the samples; of several runs the mean of their means
 -- column: interval_of; what the interval is of: this run (where the mean of a longer run would be), runs (where that of further runs would be), or windows (the method paper); null without one
 -- column: half_width_gbit_per_s Gbit/s; half width of the 95% interval; null where computation says why
 -- column: low_gbit_per_s Gbit/s; lower end of the interval
@@ -34,6 +34,7 @@
 -- column: peak_link_share share; throughput of the busiest sample over that rate; of several runs the largest
 -- column: most_link_share share; most that the links pass in a sample: 1, and burst_bytes of each at that rate; of several runs the largest; null where one is unknown
 -- A packet counts once, at its sender, so that what counts has passed as many links as hosts send.
+-- The mean is of the whole stretch, also behind the last whole sample; the interval's width, deviation and autocorrelation are of samples.
 -- A sample in which nothing is sent has throughput 0 and counts. There is no interval within the run with fewer than 200
 -- samples, or where they are shorter than a step. Steps of one run say nothing about another run of the setting: that takes
 -- runs, at least three (pool_by).
@@ -83,15 +84,20 @@ WITH thresholds AS (
                             from_ms := coalesce($from_ms, CASE WHEN $method = 'paper' THEN 200000 END),
                             until_ms := coalesce($until_ms, CASE WHEN $method = 'paper' THEN 300000 END))
 ), length_list AS (  -- one row, so that DuckDB expects few rows of it and builds the join on them, not on the windows
-    SELECT list({'run_id': run_id, 'stretch_begin_ns': stretch_begin_ns, 'length_ns': length_ns, 'sample_count': sample_count})
+    SELECT list({'run_id': run_id, 'stretch_begin_ns': stretch_begin_ns, 'stretch_end_ns': stretch_end_ns, 'length_ns': length_ns})
            AS rows
     FROM lengths
 ), volumes AS (
     SELECT run_id, (window_start_ns - stretch_begin_ns) // length_ns AS number, sum(wire_bytes) AS bytes
     FROM flow_windows
     JOIN (SELECT unnest(rows, recursive := true) FROM length_list) USING (run_id)
-    WHERE window_start_ns - stretch_begin_ns >= 0 AND window_start_ns - stretch_begin_ns - sample_count * length_ns < 0
+    WHERE window_start_ns - stretch_begin_ns >= 0 AND window_start_ns - stretch_end_ns < 0
     GROUP BY ALL
+), stretch_rates AS (
+    SELECT run_id, coalesce(sum(bytes), 0) * 8 / nullif(any_value(stretch_end_ns - begin_ns), 0) AS stretch_rate
+    FROM lengths
+    LEFT JOIN volumes USING (run_id)
+    GROUP BY run_id
 ), numbered AS (
     SELECT run_id, length_ns, unnest(range(sample_count)) AS number
     FROM lengths
@@ -105,12 +111,13 @@ WITH thresholds AS (
     FROM sample_rates
     GROUP BY run_id
 ), within AS (
-    SELECT run_id, w.mean AS rate, deviation, lag1_autocorrelation, half_width,
+    SELECT run_id, CASE WHEN $method = 'paper' THEN w.mean ELSE stretch_rate END AS rate, deviation, lag1_autocorrelation, half_width,
            w.samples || CASE WHEN coalesce(length_problem, problem) IS NULL THEN ' samples, within this run'
                              ELSE ' samples, no interval: ' || coalesce(length_problem, problem) END AS computation,
            coalesce(length_problem, problem) IS NULL AS has_interval
     FROM run_series
-    JOIN lengths USING (run_id),
+    JOIN lengths USING (run_id)
+    JOIN stretch_rates USING (run_id),
          within_run(series := series) AS w
 ), links AS (  -- a packet counts at its sender, and leaves it by the sender's link
     SELECT run_id, count(DISTINCT src_ip) AS links, any_value(bandwidth_mbit) * links / 1e3 AS link_rate,
@@ -119,9 +126,10 @@ WITH thresholds AS (
     JOIN runs USING (run_id)
     GROUP BY run_id
 ), run_shares AS (
-    SELECT run_id, any_value(links) AS links, avg(rate) / any_value(link_rate) AS share, max(rate) / any_value(link_rate) AS peak_share,
+    SELECT run_id, any_value(links) AS links, any_value(w.rate) / any_value(link_rate) AS share, max(s.rate) / any_value(link_rate) AS peak_share,
            1 + any_value(burst_bytes) * 8 / (any_value(link_rate) * any_value(length_ns)) AS most_share
-    FROM sample_rates
+    FROM sample_rates AS s
+    JOIN within AS w USING (run_id)
     JOIN lengths USING (run_id)
     JOIN links USING (run_id)
     GROUP BY run_id
