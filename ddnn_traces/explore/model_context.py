@@ -6,6 +6,7 @@ captures and logs of others: every answer with rows marks them as data, with a m
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import io
 import json
@@ -48,13 +49,28 @@ def server(opened: Dataset) -> Any:
     """The server of a dataset, whose connection reads its own files alone from then on, and writes none."""
     with needs_extra("mcp"):
         from mcp.server import MCPServer
-        from mcp.types import ToolAnnotations
     bounded.confine(opened)
-    found = MCPServer("ddnn-traces", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR")
-    for tool in Tools(opened).all():
-        about = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-        found.add_tool(_telling(tool), annotations=about, structured_output=False)
-    return found
+    tools = [*map(_tool, Tools(opened).all())]
+    return MCPServer("ddnn-traces", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR", tools=tools)
+
+
+def _tool(function: Callable[..., Any]) -> Any:
+    """A tool of the server that refuses arguments which it does not know; MCPServer takes no notice of them."""
+    from mcp.server.mcpserver.exceptions import ToolError
+    from mcp.server.mcpserver.tools.base import Tool
+    from mcp.types import ToolAnnotations
+
+    class Strict(Tool):
+        async def run(self, arguments: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+            known = self.parameters["properties"]
+            if unknown := sorted(arguments.keys() - known.keys()):
+                raise ToolError(f"{self.name} has no argument {unknown[0]}; it takes {', '.join(known) or 'none'}")
+            return await super().run(arguments, *args, **kwargs)
+
+    about = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    tool = Strict.from_function(_telling(function), annotations=about, structured_output=False)
+    tool.parameters["additionalProperties"] = False
+    return tool
 
 
 def _telling(tool: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,9 +113,20 @@ class Tools:
         """Columns of the tables with type, unit, meaning and known inaccuracy; of all, unless names are given."""
         return schema.markdown(names or (), self._opened.row_counts())
 
-    def run_query(self, name: str, params: dict[str, Any] | None = None, rows: int = 100) -> str:
-        """Rows of a named query. params: by name, as describe_query lists them. rows: at most so many."""
-        return self._answer(lambda: self._opened.query_arrow(name, params or {}), rows)
+    def run_query(
+        self, name: str, run: str | None = None, params: dict[str, Any] | None = None, rows: int = 100
+    ) -> str:
+        """Rows of a named query. run: name or pattern (torch-*); of all runs, unless given. params: by name, as
+        describe_query lists them. rows: at most so many."""
+
+        def ask(of: Dataset) -> str:
+            return _answer(of, lambda: of.query_arrow(name, params or {}), rows)
+
+        if run is None:
+            return ask(self._opened)
+        with self._of_runs(run) as chosen:
+            bounded.confine(chosen)
+            return ask(chosen)
 
     def sql(self, statement: str, rows: int = 100) -> str:
         """Rows of one statement of SQL (DuckDB) that reads. Tables and queries are views; a query with parameters is a
@@ -108,26 +135,36 @@ class Tools:
         if len(statements) != 1:
             raise QueryError(f"{len(statements)} statements; give one")
         read_only.check(statements[0])
-        return self._answer(lambda: self._opened.sql_arrow(statements[0]), rows)
+        return _answer(self._opened, lambda: self._opened.sql_arrow(statements[0]), rows)
 
-    def chart(self, query: str, run: str | None = None, params: dict[str, Any] | None = None) -> Any:
-        """The figure of a query as a PNG picture. run: name or pattern; of all runs, unless given."""
+    def chart(self, name: str, run: str | None = None, params: dict[str, Any] | None = None) -> Any:
+        """The figure of a named query as a PNG picture. Arguments as of run_query."""
         from mcp.server.mcpserver import Image
 
         from ddnn_traces.report import plot
 
-        with Dataset(self._opened.path, run or self._opened.run_ids) as chosen:
-            figure = plot.figures(chosen, query, params)[0].first_panel
+        with self._of_runs(run) as chosen:
+            figure = plot.figures(chosen, name, params)[0].first_panel
         return Image(data=figure.drawn()["png"], format="png")
 
-    def _answer(self, ask: Callable[[], pa.Table], most: int) -> str:
-        limit = Limit(self._opened.connection, LIMIT_S)
-        try:
-            with limit:
-                rows = ask()
-        except QueryError as error:
-            raise QueryError(limit.said(error)) from error
-        return marked(rows, most)
+    def _of_runs(self, run: str | None) -> Dataset:
+        """The dataset, opened again, of the runs that are served, or those of them that a pattern matches."""
+        served = self._opened.run_ids
+        if run is None:
+            return Dataset(self._opened.path, served)
+        if found := [run] if run in served else fnmatch.filter(served, run):
+            return Dataset(self._opened.path, found)
+        raise QueryError(f'no run matches {run}; sql "SELECT run_id FROM runs" lists them')
+
+
+def _answer(opened: Dataset, ask: Callable[[], pa.Table], most: int) -> str:
+    limit = Limit(opened.connection, LIMIT_S)
+    try:
+        with limit:
+            rows = ask()
+    except QueryError as error:
+        raise QueryError(limit.said(error)) from error
+    return marked(rows, most)
 
 
 def marked(rows: pa.Table, most: int) -> str:

@@ -73,8 +73,22 @@ def test_rows_are_those_of_the_query(server: Any, sample_dataset: Dataset) -> No
     assert f'{{"n": {number}}}' in text(server, "sql", statement=macro)
 
 
+def test_runs_are_chosen_and_other_arguments_refused(sample_dataset: Dataset) -> None:
+    """`run`, which chart had, was ignored without a word, so that the answer was of all runs."""
+    with Dataset(sample_dataset.path, [RUN, "torchp2p-mlp1-sgd-32-gloo-0ms-star"]) as opened:
+        served = model_context.server(opened)
+        answer = text(served, "run_query", name="total_volume", run="torch-*").splitlines()
+        assert answer[0].startswith("1 of 1 row,") and RUN in answer[2]
+        assert text(served, "run_query", name="total_volume").startswith("2 of 2 rows,")
+        assert "no run matches tf-*" in refused(served, "run_query", name="total_volume", run="tf-*")
+    said = "run_query has no argument runs; it takes name, run, params, rows"
+    assert refused(served, "run_query", name="topology", runs=RUN) == said
+    assert "it takes name, run, params" in refused(served, "chart", query="traffic_matrix")
+    assert refused(served, "list_queries", subject="volume").endswith("it takes none")
+
+
 def test_a_chart_is_a_picture(server: Any) -> None:
-    (picture,) = call(server, "chart", query="traffic_matrix").content
+    (picture,) = call(server, "chart", name="traffic_matrix", run=RUN).content
     assert (picture.type, picture.mime_type) == ("image", "image/png")
     assert base64.b64decode(picture.data).startswith(b"\x89PNG")
 

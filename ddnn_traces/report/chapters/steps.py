@@ -323,15 +323,19 @@ def stragglers(section: Section, frame: pl.DataFrame) -> None:
         "train_history-worker-N.log of several workers.",
     )
     costs = waiting.drop_nulls("run_cost_share")
-    cost = f", which costs {typical(costs, 'run_cost_share', percent)} of a run's time behind its first step" if costs.height else ""
+    cost = (
+        f", which costs {typical(costs, 'run_cost_share', percent)} of a run's time behind its first step"
+        if costs.height
+        else ""
+    )
     section.headline = (
         f"By the workers' logs, in {waiting['run_id'].n_unique()} of {counted(runs, 'run')} workers wait for the last "
         f"to start communicating{cost}; {_most_often(waiting)}."
     )
     caption = (
         "Slack is how much later a worker could start to communicate without making the step longer. The cost "
-        "is how much shorter steps would be, had the last started with the median worker. The first step of a run counts "
-        "for none of this."
+        "is how much shorter steps would be, had the last started with the median worker. The first step of a run "
+        "counts for none of this."
     )
     section.figure(wire.straggler_slack, waiting, caption, parts=[section.part(waiting, frame)])
 
