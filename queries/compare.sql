@@ -1,7 +1,7 @@
 -- question: By how much do two runs, or two groups of runs, differ in every headline figure?
 -- subject: runs
 -- row: a figure; none where no run is named, and an error where a pattern matches none
--- inputs: runs, flows, flow_windows, steps, step_flows, run_spans, total_volume, flow_counts, step_volume, step_time_rows, student_t
+-- inputs: runs, flows, flow_windows, steps, step_flows, run_spans, total_volume, flow_counts, step_volume, step_time_rows, student_t, run_copies
 -- answer: figure, difference, verdict
 -- param: a_runs VARCHAR = NULL; run_id of the first run, or a GLOB pattern (torch-*-ring) for a group; several separated by |
 -- param: b_runs VARCHAR = NULL; run_id of the second run, or a GLOB pattern for a group; several separated by |
@@ -10,7 +10,7 @@
 -- column: place; number of the figure, from 1
 -- column: figure; name of the figure
 -- column: unit; unit of the means, the difference and its interval
--- column: a_n runs; runs of the first group with a value
+-- column: a_n runs; runs of the first group with a value; runs that hold the same packets (run_copies) count once
 -- column: a_mean; mean over them, in `unit`
 -- column: b_n runs; the same of the second group
 -- column: b_mean; mean over them, in `unit`
@@ -33,11 +33,16 @@ WITH thresholds AS (
     SELECT 'a' AS side, unnest(string_split($a_runs, '|')) AS pattern
     UNION ALL
     SELECT 'b', unnest(string_split($b_runs, '|'))
-), members AS (
+), named AS (
     SELECT DISTINCT side,
            CASE WHEN run_id IS NULL THEN error(side || '_runs: no run matches ' || pattern || '; the table runs has their names') ELSE run_id END AS run_id
     FROM patterns
     LEFT JOIN runs ON run_id GLOB pattern
+), members AS (
+    SELECT side, min(run_id) AS run_id
+    FROM named
+    LEFT JOIN run_copies USING (run_id)
+    GROUP BY side, coalesce(first_run_id, run_id)
 ), chosen AS (
     SELECT DISTINCT run_id
     FROM members

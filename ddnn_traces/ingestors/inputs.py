@@ -207,6 +207,18 @@ def is_of_others(record: RunRecord, now: RunRecord) -> bool:
     return places[0].isdisjoint(places[1]) and contents[0].isdisjoint(contents[1])
 
 
+def alike(records: Mapping[str, RunRecord]) -> list[list[str]]:
+    """Names of runs that were read from files with the same contents in the same way, as copies of a folder are."""
+    found: dict[object, list[str]] = {}
+    for run_id, record in sorted(records.items()):
+        files = record.packets.files
+        if all(file.algorithm != hashes.NONE for file in files):
+            contents = frozenset(_content(None, file) for file in files)
+            parameters = json.dumps(record.packets.parameters, sort_keys=True, default=str)
+            found.setdefault((contents, parameters), []).append(run_id)
+    return [names for names in found.values() if len(names) > 1]
+
+
 def _place(folder: str | None, file: FileState) -> tuple[str | None, str]:
     return folder, file.name
 

@@ -192,6 +192,7 @@ class _Ingest:
             raise self._after_interrupt(error) from None
         finally:
             self._messages.end_reading()
+        self._warn_of_copies({plan.run.run_id for plan in planned})
         unchanged = len(planned) - len(changed)
         written = len(self._writer.written) - len(described)
         if not (written or described or unchanged):
@@ -206,6 +207,15 @@ class _Ingest:
         done += [f"metadata of {counted(len(described), 'run')} updated"] if described else []
         done += [f"{unchanged} unchanged"] if unchanged else []
         self._messages.info(f"{self._writer.name}: {', '.join(done)}")
+
+    def _warn_of_copies(self, ingested: set[str]) -> None:
+        """Warn where runs of this ingest hold the same packets as others of the dataset: each counts as a run."""
+        for names in inputs.alike(self._current()):
+            if not ingested.isdisjoint(names):
+                self._messages.warn(
+                    f"runs {relations.named(names)}: their captures hold the same packets, as copies of a folder do, "
+                    "and each counts as a run; ingest one of them"
+                )
 
     def _after_interrupt(self, error: KeyboardInterrupt) -> KeyboardInterrupt:
         """Put what is finished in place; the error that says what the dataset has."""

@@ -65,6 +65,11 @@ def copies(run_id: str, files: Sequence[CaptureFacts]) -> Iterator[str]:
         )
 
 
+def named(runs: Sequence[str]) -> str:
+    """Names of runs in a message."""
+    return listed(runs, _LISTED)
+
+
 def unrelated(run: RunInput, metadata: RunMetadata, files: Sequence[CaptureFacts]) -> Iterator[str]:
     """A line where captures of a folder that nothing describes as one run have no host in common, or no connection
     and no time."""

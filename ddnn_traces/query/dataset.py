@@ -558,6 +558,9 @@ class Dataset:
             problems += self._other_traffic(name, params)
         if name in missing.OF_LAWS:
             problems += missing.lines_without_law(self.provide("topology_words"), len(self.run_ids))
+        if name == "compare":
+            sides = [f"{params[name]}".split("|") for name in ("a_runs", "b_runs")]
+            problems += missing.lines_of_copies(self.query_arrow("run_copies", {}).to_pylist(), sides)
         return problems + missing.lines_of_undeclared(self._connection, name, len(self.run_ids))
 
     def _other_traffic(self, name: str, params: Mapping[str, Any]) -> list[str]:

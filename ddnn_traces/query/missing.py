@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from ddnn_traces.capture_format import PARSED
@@ -191,6 +192,22 @@ def lines_of_undeclared(connection: duckdb.DuckDBPyConnection, name: str, runs: 
             found = [run_id for (run_id,) in connection.execute(undeclared).fetchall()]
             lines += [f"{_named(found, runs)}: {what}"] if found else []
     return lines
+
+
+def lines_of_copies(rows: Sequence[Mapping[str, Any]], sides: Iterable[Sequence[str]]) -> list[str]:
+    """A line for each set of runs of a side that hold the same packets. rows: of run_copies. sides: their patterns."""
+    alike: dict[tuple[str, ...], None] = {}
+    for patterns in sides:
+        found: dict[str, list[str]] = {}
+        for row in rows:
+            if any(fnmatchcase(row["run_id"], pattern) for pattern in patterns):
+                found.setdefault(row["first_run_id"], []).append(row["run_id"])
+        alike |= dict.fromkeys(tuple(names) for names in found.values() if len(names) > 1)
+    return [
+        f"runs {listed(names, _MOST_NAMES)}: they hold the same packets, as copies of a folder do, and count as one "
+        "run of a group (query run_copies)"
+        for names in alike
+    ]
 
 
 def lines_without_law(connection: duckdb.DuckDBPyConnection, runs: int) -> list[str]:

@@ -39,6 +39,29 @@ def test_parts_of_a_rotated_capture_are_recognised(tmp_path: Path) -> None:
     assert warnings(sources, tmp_path / "joined", run_id="trace") == []
 
 
+def test_runs_of_a_copied_folder_are_named_and_count_once_in_a_comparison(tmp_path: Path) -> None:
+    """Three copies were three runs without a word, and an interval of width 0 told them apart from others."""
+    for name in ("a", "b", "c"):
+        write_captures(tmp_path / "all" / name, {"w.pcap": ring(A, B)})
+    write_captures(tmp_path / "all" / "other", {"w.pcap": later(ring(A, B, rounds=6), _HOUR_NS)})
+    (said,) = warnings([tmp_path / "all"], tmp_path / "dataset")
+    assert said.startswith("runs a, b, c: their captures hold the same packets, as copies of a folder do")
+    assert warnings([tmp_path / "all"], tmp_path / "dataset") == [said]  # while nothing is read
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        copies = dataset.query("run_copies")
+        sides = {"a_runs": "[abc]", "b_runs": "other"}
+        volume = dataset.query("compare", **sides).row(0, named=True)
+        (note,) = [line for line in dataset.remarks("compare", sides) if "same packets" in line]
+        assert not [line for line in dataset.remarks("compare", {"a_runs": "a", "b_runs": "b"}) if "same" in line]
+    assert copies.select("run_id", "first_run_id", "runs").rows() == [("a", "a", 3), ("b", "a", 3), ("c", "a", 3)]
+    assert (volume["a_n"], volume["b_n"], volume["verdict"]) == (
+        1,
+        1,
+        "cannot be told: one run a side; at least 3 can tell",
+    )
+    assert note.startswith("runs a, b, c: they hold the same packets")
+
+
 def test_captures_of_several_trainings_of_the_same_hosts_are_runs(tmp_path: Path) -> None:
     """On other ports, later and meanwhile."""
     later_one = [dataclasses.replace(packet, ports=(50_000, 6_000)) for packet in later(ring(A, B), _HOUR_NS)]
@@ -79,7 +102,8 @@ def test_folders_of_the_hosts_of_one_training_are_recognised(tmp_path: Path) -> 
 
 def test_copies_of_a_folder_are_no_hosts_of_one_training(tmp_path: Path) -> None:
     folders = [write_captures(tmp_path / name, {"x.pcap": ring(A, B)}) for name in ("one", "two")]
-    assert warnings(folders, tmp_path / "dataset") == []
+    (said,) = warnings(folders, tmp_path / "dataset")
+    assert "hold the same packets" in said and "same time" not in said
 
 
 def test_announcements_are_no_connection(tmp_path: Path) -> None:
