@@ -2,7 +2,7 @@
 -- subject: collectives
 -- row: a run, a job and a collective of a step; each ring or tree that runs at once with others is one
 -- inputs: jobs, step_collectives
--- answer: job, kind, kind_or, tensor_bytes, confidence
+-- answer: job, kind, tensor_bytes, confidence, communicator, hosts, kind_or
 -- column: run_id from step_collectives
 -- column: job from step_collectives
 -- column: position from step_collectives

@@ -2,6 +2,7 @@
 -- subject: collectives
 -- row: a run, a job and a collective of a step; each ring or tree that runs at once with others is one
 -- inputs: job_periods, inferred_jobs, collective_transfers
+-- answer: job, kind, tensor_bytes, confidence, communicator, hosts, kind_or
 -- column: run_id from inferred_jobs
 -- column: job from inferred_jobs
 -- column: position from collective_transfers

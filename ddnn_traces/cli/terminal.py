@@ -154,7 +154,8 @@ def _utc(ns: int | None) -> str:
 def _fitting(columns: list[_Column], rows: int, width: int, answer: Sequence[str]) -> tuple[list[_Column], list[str]]:
     """The columns that fit into `width` characters, and lines about the others."""
     notes = []
-    first = [column for column in columns if column.key in answer and any(column.cells)] or columns[1:2]
+    by_key = {column.key: column for column in columns if any(column.cells)}
+    first = [by_key[key] for key in answer if key in by_key] or columns[1:2]
     of_one_run = rows > 1 and columns[0].key == "run_id" and len(set(columns[0].cells)) == 1
     first = [*columns[: not of_one_run], *(column for column in first if column is not columns[0])]
     if rows > 1:

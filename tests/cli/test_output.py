@@ -211,6 +211,13 @@ def test_the_answer_is_never_below_the_table(monkeypatch: pytest.MonkeyPatch) ->
     assert {"run_id", "column_11", "same"} < {*lines[0].split()} and all(len(line) <= 60 for line in lines[:4])
 
 
+def test_the_first_columns_of_the_answer_have_a_place_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the first ones of the table: a long kind_or took the place of the hosts, which come behind it."""
+    rows = pa.table({"run_id": ["a", "b"], "or": ["one or another " * 3, "x"], "hosts": ["10.0.0.1,10.0.0.2"] * 2})
+    lines = on_a_terminal(monkeypatch, rows, 40, answer=["hosts", "or"])
+    assert lines[0].split() == ["run_id", "hosts"]
+
+
 def test_the_one_run_of_a_table_takes_no_column(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = on_a_terminal(monkeypatch, WIDE.set_column(0, "run_id", [["a run", "a run"]]), 60, answer=["column_11"])
     assert "run_id" not in lines[0] and "column_11" in lines[0]
