@@ -288,8 +288,8 @@ class Figure:
         return _with_note(spec, *self.file_parts) if self.file_parts else spec
 
 
-#: Letters of a cell that wants some width.
-_LONG = 60
+#: Letters of a cell that wants some width, as a phrase and as a sentence.
+_PHRASE, _LONG = 24, 60
 
 
 @dataclass(frozen=True)
@@ -310,11 +310,16 @@ class Table:
     @cached_property
     def long(self) -> set[str]:
         """The columns with sentences, which take more than a line."""
-        return {
-            column
-            for column, *cells in zip(self.columns, *self.rows, strict=True)
-            if any(len(c) > _LONG for c in cells)
-        }
+        return self._with_cells_above(_LONG)
+
+    @cached_property
+    def phrases(self) -> set[str]:
+        """Those with several words at most, which would stand one below the other in a column that has no width."""
+        return self._with_cells_above(_PHRASE) - self.long - {*self.columns[:1]}
+
+    def _with_cells_above(self, letters: int) -> set[str]:
+        columns = zip(self.columns, *self.rows, strict=True)
+        return {column for column, *cells in columns if any(len(cell) > letters for cell in cells)}
 
     @property
     def later(self) -> list[tuple[Sequence[str], Sequence[float | None], str | None]]:

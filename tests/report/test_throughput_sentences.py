@@ -50,6 +50,18 @@ def test_the_mean_without_a_log_is_of_inferred_steps_or_says_that_it_has_idle_ti
     assert models.missing.startswith("2 runs of 2 kB, but none declares its model")
 
 
+def test_a_mean_without_an_interval_says_the_reason_of_the_table() -> None:
+    """Of 973 samples of a run without a log the headline said that the run is too short."""
+    few, no_log = "12 samples, no interval: fewer than 200 values", "973 samples, no interval: no log, so batch_ms must"
+    means = pl.DataFrame({"computation": [no_log, None], "half_width_gbit_per_s": [None, None]})
+    of_log = "no log, which states how long a step, and so a sample, is"
+    assert time._certainty(means) == f"; no interval within a run: {of_log}"
+    means = pl.DataFrame({"computation": [few, no_log, no_log], "half_width_gbit_per_s": [None] * 3})
+    assert time._certainty(means) == (
+        f"; no interval within a run: fewer than 200 samples of a step or more in 1 run and {of_log} in 2 runs"
+    )
+
+
 @pytest.mark.parametrize(
     ("partly", "said", "part"),
     [

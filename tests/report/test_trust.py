@@ -12,7 +12,8 @@ from datasets import read_case, write_dataset
 
 from ddnn_traces.query.checks import run_checks
 from ddnn_traces.report.chapters import steps, trust
-from ddnn_traces.report.section import Results, Section, Source
+from ddnn_traces.report import section as section_module
+from ddnn_traces.report.section import Results, Section, Source, Table
 
 HOSTS = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
 
@@ -180,3 +181,13 @@ def test_second_copies_are_no_loss(tmp_path: Path) -> None:
         "100% of the captured packets are in flows, 50% as second copies: both ends, or several interfaces of "
         "a host, captured these, and they count once."
     )
+
+
+def test_columns_of_phrases_have_a_width() -> None:
+    """A column of some words was 60 px wide beside eleven others, and each row five lines high."""
+    cells = [("a run with quite a long name", "ring", "10 collectives of 2 groups of hosts", "a sentence, " * 6)]
+    table = Table("", ["run", "topology", "why none", "said"], cells, [], [])
+    assert (table.phrases, table.long) == ({"why none"}, {"said"})
+    folder = Path(section_module.__file__).parent
+    assert 'class="phrase"' in (folder / "page.html").read_text()
+    assert "td.phrase { min-width: 9rem; }" in (folder / "page.css").read_text()

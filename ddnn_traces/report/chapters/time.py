@@ -252,9 +252,27 @@ def _certainty(known: pl.DataFrame) -> str:
     """How wide the intervals within the runs are, and how many runs have one."""
     sure = known.drop_nulls("half_width_gbit_per_s")
     if sure.is_empty():
-        return "; the runs are too short for an interval within a run"
+        return f"; no interval within a run: {_why_uncertain(known)}"
     widths = span(sure["half_width_gbit_per_s"] / sure["gbit_per_s"], percent)
     return f"; the 95% interval within a run is the mean ± {widths}, in {sure.height} of {counted(known.height, 'run')}"
+
+
+#: A part of total_throughput's computation -> why runs have no interval.
+_NO_INTERVAL = {
+    "fewer than": "fewer than 200 samples of a step or more",
+    "shorter than a step": "samples shorter than a step",
+    "": "no log, which states how long a step, and so a sample, is",
+}
+
+
+def _why_uncertain(known: pl.DataFrame) -> str:
+    """The reasons for which none of these means has an interval, with the number of runs where there are several."""
+    said = known["computation"].fill_null("").to_list()
+    of_run = [next(why for part, why in _NO_INTERVAL.items() if part in computation) for computation in said]
+    runs = {why: of_run.count(why) for why in _NO_INTERVAL.values() if why in of_run}
+    return " and ".join(
+        why + (f" in {counted(number, 'run')}" if len(runs) > 1 else "") for why, number in runs.items()
+    )
 
 
 _POOLED_COLUMNS = [
