@@ -82,8 +82,7 @@ if TYPE_CHECKING:
     "--format",
     "output_format",
     type=click.Choice(["text", "table", "html", "latex", "json", "csv"]),
-    default="text",
-    help="table is the same as text.",
+    help="Default: by the suffix of --out; without it text. table is the same as text.",
 )
 @out_option
 def regress(
@@ -91,7 +90,7 @@ def regress(
     formula: str | None,
     runs: tuple[str, ...],
     infer_steps: bool,
-    output_format: str,
+    output_format: str | None,
     out: Path | None,
     verbose: bool,
     **options: Any,
@@ -103,6 +102,7 @@ def regress(
     import ddnn_traces
     from ddnn_traces.regression import documents
 
+    output_format = output_format or _format_of_fit(out)  # a wrong suffix is refused before minutes of work
     in_answer = output_format not in ("csv", "latex")
     with open_dataset(dataset, runs, infer_steps=infer_steps, tells_steps=not in_answer) as opened:
         regression = ddnn_traces.regress(opened, formula, **options)
@@ -115,6 +115,18 @@ def regress(
     emit_text(text, out)
     if not regression.coefficients:
         sys.exit(1)
+
+
+#: Suffixes of a file with a regression.
+_FITS = {".txt": "text", ".html": "html", ".tex": "latex", ".json": "json", ".csv": "csv"}
+
+
+def _format_of_fit(out: Path | None) -> str:
+    """The format that a file's name says; text without a file or a suffix. Raises UsageError."""
+    suffix = out.suffix.lower() if out else ""
+    if suffix and suffix not in _FITS:
+        raise UsageError(f"{out}: no format {suffix}: name it {', '.join(_FITS)}, or give --format")
+    return _FITS.get(suffix, "text")
 
 
 @click.command(short_help="Predict the traffic of a job that was never run")

@@ -100,3 +100,15 @@ def test_what_is_written_is_whole_or_as_before(
     assert (link.is_symlink(), out.read_text(), link.read_text().count("\n") > 1) == (False, "old", True)
     assert query(Path(os.devnull)) is None
     assert Path(os.devnull).is_char_device()
+
+
+def test_a_regression_is_written_as_its_file_is_named(command: RunCommand, tmp_path: Path, small: Dataset) -> None:
+    """--out fit.html had plain text."""
+    command("regress", small.path, "--out", tmp_path / "fit.html")
+    assert (tmp_path / "fit.html").read_text().lower().startswith("<!doctype html>")
+    command("regress", small.path, "--out", tmp_path / "fit.json")
+    assert json.loads((tmp_path / "fit.json").read_text())
+    command("regress", small.path, "--out", tmp_path / "fit.html", "--format", "text")
+    assert "<html" not in (tmp_path / "fit.html").read_text()
+    refused = command("regress", small.path, "--out", tmp_path / "fit.pdf")
+    assert refused.returncode == 2 and b"no format .pdf: name it .txt, .html, .tex, .json, .csv" in refused.stderr

@@ -11,8 +11,8 @@ import pytest
 from datasets import read_case, write_dataset
 
 from ddnn_traces.query.checks import run_checks
-from ddnn_traces.report.chapters import steps, trust
 from ddnn_traces.report import section as section_module
+from ddnn_traces.report.chapters import steps, trust
 from ddnn_traces.report.section import Results, Section, Source, Table
 
 HOSTS = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
