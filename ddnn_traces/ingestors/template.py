@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ddnn_traces.errors import MetadataError, UsageError
-from ddnn_traces.ingestors.metadata import RunsCsv, runs_csv
-from ddnn_traces.ingestors.sources import find_runs
+from ddnn_traces.ingestors.metadata import RunsCsv, from_name, read_metadata, runs_csv
+from ddnn_traces.ingestors.sources import RunInput, find_runs
 from ddnn_traces.store.whole_files import whole_file
 from ddnn_traces.text import valid_text
 from ddnn_traces.text_files import MOST_TABLE, read_bytes
@@ -27,25 +28,33 @@ def write_template(
 ) -> list[tuple[Path, list[str]]]:
     """Write a runs.csv next to the runs of the sources, or add the runs that it lacks: its path, and these runs.
 
-    Cells stay empty: what is not filled in comes from run.toml or the folder's name. Nothing that is there is changed.
-    Raises UsageError, MetadataError.
+    A cell has what the folder's name says, or run.toml in place of it. The others stay empty. Nothing that is there is
+    changed. Raises UsageError, MetadataError.
     """
-    rows: dict[Path, list[str]] = {}
+    rows: dict[Path, dict[str, dict[str, Any]]] = {}
     for run in find_runs(sources, layout=layout, run_id=run_id):
         if run.table_rows:
             folder, (name, *_) = run.table_rows
             safe = valid_text(name) == name  # else a line of a file would not hold it
-            rows.setdefault(folder / _NAME, []).append(name if safe else run.run_id)
+            rows.setdefault(folder / _NAME, {})[name if safe else run.run_id] = _by_name(run)
     if not rows:
         raise UsageError("standard input has no folder for a runs.csv; name files or folders")
     return [(path, _add(path, names)) for path, names in sorted(rows.items())]
 
 
-def _add(path: Path, names: Sequence[str]) -> list[str]:
-    """Add rows of these runs; return those that were not there."""
+def _by_name(run: RunInput) -> dict[str, Any]:
+    """What ingest takes from the name of the run's folder."""
+    if run.folder is None or not (named := from_name(valid_text(run.folder.name))):
+        return {}
+    fields = read_metadata(run.folder, run.table_rows).fields
+    return {name: fields[name] for name in named if name in fields}
+
+
+def _add(path: Path, runs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Add rows of these runs, with their values; return those that were not there."""
     there = read_bytes(path, MOST_TABLE, MetadataError) if path.exists() else b""
     table = runs_csv(path.parent) if there else RunsCsv(header=COLUMNS)
-    new = [name for name in dict.fromkeys(names) if name not in table.named]
+    new = [name for name in runs if name not in table.named]
     if not new:
         return []
     end = "\r\n" if b"\r\n" in there else "\n"
@@ -55,7 +64,8 @@ def _add(path: Path, names: Sequence[str]) -> list[str]:
         lines.writerow(table.header)
     elif not there.endswith(b"\n"):
         text.write(end)
-    lines.writerows([name if column == "run_id" else "" for column in table.header] for name in new)
+    rows = ({**runs[name], "run_id": name} for name in new)
+    lines.writerows([row.get(column, "") for column in table.header] for row in rows)
     try:
         with whole_file(path) as file:
             file.write_bytes(there + text.getvalue().encode())

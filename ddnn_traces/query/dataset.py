@@ -24,7 +24,7 @@ import duckdb
 from ddnn_traces.errors import QueryError, UsageError
 from ddnn_traces.query import catalogue, inferred, missing, read_only, views
 from ddnn_traces.store import places, schema
-from ddnn_traces.text import counted, meant, nearest
+from ddnn_traces.text import counted, listed, meant, nearest
 
 if TYPE_CHECKING:
     import altair as alt
@@ -176,6 +176,16 @@ class Queries(dict[str, catalogue.Query]):
     def __repr__(self) -> str:
         width = max(map(len, self))
         return "\n".join(f"{query.name:<{width}}  {query.question}" for query in self.values())
+
+
+def _of_runs_alike(runs: Sequence[tuple[str, int, str]]) -> str:
+    """What is said of runs (name, number, what is said), each of these once with the names of its runs."""
+    names: dict[str, list[str]] = {}
+    for run_id, _, what in runs:
+        names.setdefault(what, []).append(run_id)
+    return "; ".join(
+        f"run{'s' if len(found) > 1 else ''} {listed(found, _FEW_RUNS)}: {what}" for what, found in names.items()
+    )
 
 
 class Dataset:
@@ -564,18 +574,28 @@ class Dataset:
         return problems + missing.lines_of_undeclared(self._connection, name, len(self.run_ids))
 
     def _other_traffic(self, name: str, params: Mapping[str, Any]) -> list[str]:
-        """For each run with traffic beside a training job, the command that leaves it out."""
-        lines = []
+        """For runs with traffic beside a training job, the command that leaves it out: a line for those of which the
+        same holds."""
+        alike: dict[tuple[str, bool, str], list[tuple[str, int, str]]] = {}
         rows = self.query_arrow("other_traffic", {}).to_pylist()
         averaging = "SELECT run_id FROM jobs_of_run WHERE is_pair_averaging"
         one_training = set(self.sql_arrow(averaging)["run_id"].to_pylist()) if rows else set()
         for run_id, jobs, problem in ((row["run_id"], row["jobs"], row["problem"]) for row in rows if row["problem"]):
-            given = [word for item in params.items() for word in ("--param", "=".join(map(str, item)))]
-            words = ["ddnn-traces", "query", self.name, name, "--run", run_id, *given, "--param", "job=0"]
-            words += ["--infer-steps"] if self._infers_steps else []
+            what, _, follows = problem.partition(": ")  # the jobs of this run, and what holds of several runs
+            alike.setdefault((follows, run_id in one_training, "" if follows else run_id), []).append(
+                (run_id, jobs, what)
+            )
+        given = [word for item in params.items() for word in ("--param", "=".join(map(str, item)))]
+        lines = []
+        for (follows, is_one, _), runs in alike.items():
+            run_id, jobs, what = runs[0]
+            chosen = ["--run", run_id, *given, "--param", "job=0", *(["--infer-steps"] if self._infers_steps else [])]
+            command = shlex.join(["ddnn-traces", "query", self.name, name, *chosen])
             others = f" (jobs 0 to {jobs - 1})" if jobs > 1 else ""
-            one_job = "" if run_id in one_training else f"; of one job alone{others}: {shlex.join(words)}"
-            lines.append(f"run {run_id}: {problem}{one_job}")
+            of_first = f", as of {run_id}" if len(runs) > 1 else ""
+            one_job = "" if is_one else f"; of one job alone{of_first}{others}: {command}"
+            then = f": {follows}" if follows else ""
+            lines.append(f"{_of_runs_alike(runs)}{then}{one_job}")
         return lines
 
     def _steps_by_bytes(self) -> list[str]:

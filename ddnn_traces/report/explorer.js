@@ -97,11 +97,11 @@ const spec = (most, width, end_s, datasets) => {
       ...charted('steps', {data: {name: 'steps'}, width, height: 110, transform: filters('time'), mark: {type: 'rule', strokeWidth: 2},
         encoding: {x: zoomed, x2: {field: 'until_s'}, y: {field: 'duration_ms', type: 'quantitative', title: 'step (ms)'}, color: {...series, legend: null},
           tooltip: ['run', 'worker', 'step', 'duration_ms'].map((field) => ({field}))}}),
-      ...charted('collectives', {data: {name: 'collectives'}, width, height: {step: 28}, transform: filters('time'),
+      ...charted('collectives', {data: {name: 'collectives'}, width, height: {step: 32}, transform: filters('time'),
         // the tick: what is shorter than a pixel
-        layer: [{mark: {type: 'rule', strokeWidth: 10}, encoding: {x2: {field: 'until_s'}}}, {mark: {type: 'tick', height: 10, thickness: 1}}],
+        layer: [{mark: {type: 'rule', strokeWidth: 10, yOffset: 7}, encoding: {x2: {field: 'until_s'}}}, {mark: {type: 'tick', height: 10, thickness: 1, yOffset: 7}}],
         encoding: {x: zoomed, color: {field: 'kind', type: 'nominal', title: null, scale: {domain: Object.keys(KINDS), range: Object.values(KINDS)}},
-          y: {field: 'track', type: 'nominal', title: null, axis: inside, ...domain('tracks')},
+          y: {field: 'track', type: 'nominal', title: null, axis: {...inside, labelOffset: -8}, ...domain('tracks')},
           tooltip: ['run', 'track', 'step', 'position', 'kind', 'since_s', 'until_s', 'payload'].map((field) => ({field}))}}),
       {columns: isNarrow ? 1 : 2, concat: [
         {data: {name: 'windows'}, width: Math.min(isNarrow ? width : width * 0.36, CELL * receivers), height: Math.min(300, CELL * senders), params: [point('pair', ['sender', 'receiver'])],

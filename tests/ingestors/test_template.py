@@ -33,6 +33,25 @@ def test_a_row_for_each_run(top: Path) -> None:
     assert (dict(table.rows), table.bad) == ({"one": {}, "two": {}}, ())
 
 
+def test_what_the_name_of_a_folder_says_is_filled_in(tmp_path: Path) -> None:
+    """As ingest takes it; these cells were empty. run.toml counts more than the name."""
+    name = "torch-mlp1-sgd-32-gloo-normal-ring-n4"
+    for folder in (name, name.replace("n4", "n5")):
+        write_captures(tmp_path / folder, {"a.pcap": ring(A, B)})
+    (tmp_path / name.replace("n4", "n5") / "run.toml").write_text("batch_size = 64\n")
+    ((path, added),) = write_template([str(tmp_path)])
+    first, second = (runs_csv(tmp_path).rows[run] for run in added)
+    said = {"framework": "torch", "backend": "gloo", "model": "mlp1", "optimizer": "sgd", "topology": "ring"}
+    said |= {"delay_ms": 0.0, "loss_pct": 0.0}  # normal
+    assert (first, second) == ({**said, "batch_size": 32}, {**said, "batch_size": 64})
+    before = path.read_text()
+    assert [read_metadata(tmp_path / run).fields for run in added] != [{}, {}]
+    path.unlink()
+    without = [read_metadata(tmp_path / run).fields for run in added]
+    path.write_text(before)
+    assert [read_metadata(tmp_path / run).fields for run in added] == without
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 @pytest.mark.parametrize("last", ["", "end"])

@@ -291,6 +291,24 @@ def test_rings_in_both_directions_are_a_ring_where_their_communicator_is_chosen(
     assert remarks == [[f"run r: {may_choose}"], [f"run r: {said})"]]
 
 
+def test_what_holds_of_several_runs_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same 400 characters were there for each run with two jobs."""
+    both, after = "2 jobs are in its captures: totals are of both", "2 jobs, one after the other: totals are of both"
+    rows = [
+        {"run_id": run_id, "jobs": 2, "problem": problem}
+        for run_id, problem in (("a", both), ("b", both), ("c", after), ("d", "10% goes to 10.0.0.9"))
+    ]
+    with write_dataset(tmp_path / "d", {"runs": pl.DataFrame({"run_id": ["a"]})}) as opened:
+        monkeypatch.setattr(opened, "query_arrow", lambda name, params: pa.Table.from_pylist(rows))
+        first, second = opened._other_traffic("run_step_volume", {})
+    assert first.startswith(
+        "runs a, b: 2 jobs are in its captures; run c: 2 jobs, one after the other: totals are of both; of one job "
+        "alone, as of a (jobs 0 to 1): ddnn-traces query "
+    )
+    assert first.endswith(" run_step_volume --run a --param job=0")
+    assert second.startswith("run d: 10% goes to 10.0.0.9; of one job alone (jobs 0 to 1): ")
+
+
 @pytest.mark.long
 def test_a_download_beside_a_training_is_named_with_the_command_without_it(tmp_path: Path, cache: Path) -> None:
     given = {file.stem: pl.read_csv(file, infer_schema=False) for file in DOWNLOAD.glob("*.csv")}

@@ -196,6 +196,15 @@ def test_a_name_with_characters_that_xml_does_not_allow_is_drawn() -> None:
     assert vl_convert.svg_to_png(svg).startswith(b"\x89PNG")
 
 
+def test_the_title_of_groups_stands_clear_of_their_labels(query: Query) -> None:
+    """In an SVG that a viewer draws in a wider font than Liberation Sans, the title was on the labels."""
+    svg = vl_convert.vegalite_to_svg(json.dumps(spec_of("collectives", query("collectives"))))
+    [away] = {float(x) for x in re.findall(r"translate\(-([\d.]+),[^>]*>job\.group \(hosts\)<", svg)}
+    longest = max(map(len, re.findall(r">(\d+\.\d+ \(\d+ hosts\))<", svg)))
+    size = style.FONT_SIZE
+    assert away > 0.48 * size * longest + 4  # DejaVu Sans; 4: between label and axis
+
+
 def test_the_rows_of_pair_throughput_have_a_title_and_a_scale(query: Query, runs: tuple[str, ...]) -> None:
     text = json.dumps(spec_of("pair_throughput", query("pair_burst")), ensure_ascii=False)
     assert "sender → receiver (hosts)" in text

@@ -97,7 +97,11 @@ def collectives(frame: pl.DataFrame) -> alt.TopLevelMixin:
     base = panels.rows_chart(width=350, height=panels.place("height"), title=panels.place("title"))
     chart = base.mark_bar(size=12, opacity=0.75).encode(
         x=alt.X("start_ms:Q", title="time since the start of the step (ms)"), x2="drawn_to_ms:Q",
-        y=alt.Y("row:N", title="job.group (hosts)", sort=None, axis=alt.Axis(ticks=False, grid=True, labelLimit=120)),
+        # the padding: labels are a fifth wider where an SVG is shown without the fonts that it was measured with
+        y=alt.Y(
+            "row:N", title="job.group (hosts)", sort=None,
+            axis=alt.Axis(ticks=False, grid=True, labelLimit=120, titlePadding=20),
+        ),
         color=style.kind_color("kind:N", None, style.COLLECTIVES),
         tooltip=style.tips(
             ("position:Q", "place in the step"), ("kind:N", "collective"), ("kind_or:N", "or"),
