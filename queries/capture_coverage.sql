@@ -32,21 +32,26 @@ WITH thresholds AS (
     FROM pairs
     CROSS JOIN thresholds
     QUALIFY payload_bytes > 0 AND payload_bytes >= data_share * max(payload_bytes) OVER (PARTITION BY run_id)
+), answered AS (  -- of which packets went back, be they acknowledgements: nobody captured one direction alone
+    SELECT run_id, src_ip, dst_ip, EXISTS (FROM pairs AS p WHERE p.run_id = d.run_id AND p.src_ip = d.dst_ip AND p.dst_ip = d.src_ip) AS is_answered
+    FROM data AS d
 ), ends AS (  -- what is known of each host
-    SELECT run_id, src_ip AS host_ip, true AS sends, false AS gets, false AS is_captured FROM data
+    SELECT run_id, src_ip AS host_ip, true AS sends, false AS gets, false AS is_captured, is_answered FROM answered
     UNION ALL
-    SELECT run_id, dst_ip, false, true, false FROM data
+    SELECT run_id, dst_ip, false, true, false, is_answered FROM answered
     UNION ALL
-    SELECT DISTINCT run_id, vantage_ip, false, false, true FROM captures WHERE vantage_ip IS NOT NULL
+    SELECT DISTINCT run_id, vantage_ip, false, false, true, true FROM captures WHERE vantage_ip IS NOT NULL
 ), seen AS (
-    SELECT run_id, host_ip, bool_or(sends) AS sends, bool_or(gets) AS gets, bool_or(is_captured) AS is_captured
+    SELECT run_id, host_ip, bool_or(sends) AS sends, bool_or(gets) AS gets, bool_or(is_captured) AS is_captured,
+           bool_and(is_answered) AS is_answered
     FROM ends
     GROUP BY run_id, host_ip
 ), counted AS (
     SELECT run_id, are_known, count(*) FILTER (is_captured) AS captured, count(*) FILTER (NOT is_captured) AS uncaptured,
            count(*) FILTER (are_known OR sends) AS all_seen,
            count(*) FILTER (CASE WHEN are_known THEN is_captured OR sends AND gets ELSE sends END) AS covered,
-           count(*) FILTER ((is_captured OR NOT are_known) AND sends <> gets) AS one_way
+           count(*) FILTER ((is_captured OR NOT are_known) AND sends <> gets) AS one_way,
+           bool_and(is_captured OR is_answered) AS are_both_ways
     FROM seen
     JOIN vantages USING (run_id)  -- what was not captured, as a generated run, has all its flows
     GROUP BY run_id, are_known
@@ -56,7 +61,7 @@ WITH thresholds AS (
     WHERE role = 'parameter_server'
     GROUP BY run_id
 ), sized AS (
-    SELECT run_id, are_known, captured, uncaptured, one_way, coalesce(workers + coalesce(servers, 0), all_seen) AS hosts,
+    SELECT run_id, are_known, captured, uncaptured, one_way, are_both_ways, coalesce(workers + coalesce(servers, 0), all_seen) AS hosts,
            workers IS NOT NULL AS is_declared, least(covered, hosts) AS covered,
            coalesce(t.topology IN ('ring', 'star', 'parameter_server'), false) AS is_sparse  -- each host has one or two peers, but the server
     FROM runs
@@ -68,6 +73,9 @@ SELECT run_id, hosts::BIGINT AS hosts, CASE WHEN are_known THEN captured END AS 
        CASE WHEN are_known THEN uncaptured END AS uncaptured_hosts, one_way AS one_way_hosts,
        CASE WHEN covered < hosts AND is_declared
                  THEN format('{} of {} hosts are not covered: not all that they send and get is in a capture', hosts - covered, hosts)
+            WHEN covered < hosts AND uncaptured > 1 AND are_both_ways
+                 THEN format('{} of {} hosts that exchange data have no capture: the captures have both directions of what they exchange with others, '
+                             'and nothing of what they exchange with each other', hosts - covered, hosts)
             WHEN covered < hosts AND uncaptured > 1  -- one alone can only exchange with those that have captures
                  THEN format('{} of {} hosts that exchange data have no capture and are seen in one direction only', hosts - covered, hosts)
             WHEN are_known AND uncaptured > 1 AND NOT is_sparse

@@ -41,7 +41,13 @@ def test_what_the_name_of_a_folder_says_is_filled_in(tmp_path: Path) -> None:
     (tmp_path / name.replace("n4", "n5") / "run.toml").write_text("batch_size = 64\n")
     ((path, added),) = write_template([str(tmp_path)])
     first, second = (runs_csv(tmp_path).rows[run] for run in added)
-    said = {"framework": "torch", "backend": "gloo", "model": "mlp1", "optimizer": "sgd", "topology": "ring"}
+    said: dict[str, object] = {
+        "framework": "torch",
+        "backend": "gloo",
+        "model": "mlp1",
+        "optimizer": "sgd",
+        "topology": "ring",
+    }
     said |= {"delay_ms": 0.0, "loss_pct": 0.0}  # normal
     assert (first, second) == ({**said, "batch_size": 32}, {**said, "batch_size": 64})
     before = path.read_text()
