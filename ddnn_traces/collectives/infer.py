@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ddnn_traces.collectives.folded import in_folded_steps
+from ddnn_traces.collectives.apart import beside, jobs_in_steps
 from ddnn_traces.collectives.irregular import calls_of, irregular_parts, is_exchange
-from ddnn_traces.collectives.jobs import find_jobs
 from ddnn_traces.collectives.kinds import collectives, unequal_all_to_all
-from ddnn_traces.collectives.periods import CLEAR
 from ddnn_traces.collectives.phases import Collective, Parts, measured, parts_of, phases
-from ddnn_traces.collectives.steps import Job as Flows
-from ddnn_traces.collectives.steps import Steps, in_few_steps, in_steps, is_closed
+from ddnn_traces.collectives.steps import Steps
 from ddnn_traces.collectives.streams import Stream, hosts_of, with_data
 
 
@@ -38,14 +35,14 @@ def infer(streams: Sequence[Stream]) -> list[Job]:
 
     streams: of the run, with times from its start, ns.
     """
-    streams = with_data(streams)
-    found, left = find_jobs(streams)
+    found = _jobs(with_data(streams))
+    return sorted(found, key=lambda job: (job.steps.start[0], min(stream.flow_id for stream in job.streams)))
+
+
+def _jobs(streams: Sequence[Stream]) -> list[Job]:
+    """The jobs of these flows. What is left beside some is looked at alone: clear periods hide others."""
+    in_their_steps, left = jobs_in_steps(streams)
     jobs = []
-    in_their_steps = [one for one in map(in_steps, filter(is_closed, found)) if one and len(one[1].whole)]
-    if not in_their_steps and streams and (whole := in_few_steps(streams) or in_folded_steps(streams)):
-        in_their_steps, left = [whole], []
-    elif len(in_their_steps) == 1 and (whole := _with_clearer_steps(*in_their_steps[0], streams)):
-        in_their_steps = [whole]
     for job, steps in in_their_steps:
         parts = {stream: parts_of(stream, steps) for stream in job}
         hosts = hosts_of(job)
@@ -57,7 +54,9 @@ def infer(streams: Sequence[Stream]) -> list[Job]:
             size=steps.size | {stream: float(part.stop.max()) for stream, part in irregular.items()},
         )
         jobs.append(Job(whole_steps, parts | irregular, tuple(_collectives(steps, parts, whole_steps, irregular))))
-    return sorted(jobs, key=lambda job: (job.steps.start[0], min(stream.flow_id for stream in job.streams)))
+    known = {stream.flow_id for job in jobs for stream in job.streams}
+    rest = [stream for stream in streams if stream.flow_id not in known]
+    return [*jobs, *_jobs(with_data(beside(rest, in_their_steps)))] if jobs else []
 
 
 def _collectives(
@@ -70,12 +69,3 @@ def _collectives(
     bursts = [measured(spans, whole_steps, everything) for spans in calls_of(irregular)]
     exchanged = [unequal_all_to_all(phase) for phase in bursts if phase is not None]
     return sorted([*collectives(steps, parts, phases(steps, parts)), *exchanged], key=lambda one: one.phases[0].order)
-
-
-def _with_clearer_steps(job: Flows, steps: Steps, streams: Sequence[Stream]) -> tuple[Flows, Steps] | None:
-    """All flows of a run in folded steps, where these are the flows of its job, some have no clear period, and the job
-    has another number of steps: what recurs by chance is several steps, or a round. A capture may cut two of them."""
-    if len(job) < len(streams) or min(period.score for period in job.values()) >= CLEAR:
-        return None
-    whole = in_folded_steps(streams)
-    return whole if whole and abs(len(whole[1].whole) - len(steps.whole)) > 2 else None

@@ -134,12 +134,12 @@ def _without_validation_beside_ring(possible: dict[Stream, list[Period]]) -> dic
     others = [stream for stream in possible if stream not in ring and hosts.issuperset(stream.hosts)]
     if len(hosts) < 3 or not others or not is_ring(list(ring)):
         return possible
-    if sum(s.end for s in others) > _MOST_OTHER_WAY * sum(s.end for s in ring) or not _are_between(ring, others):
+    if sum(s.end for s in others) > _MOST_OTHER_WAY * sum(s.end for s in ring) or not are_between(ring, others):
         return possible
     return {stream: found for stream, found in possible.items() if stream not in others}
 
 
-def _are_between(job: Job, others: Sequence[Stream]) -> bool:
+def are_between(job: Job, others: Sequence[Stream]) -> bool:
     """Whether other flows send between few of a job's steps, and nowhere else. Behind a part of a step, as behind a
     bucket, hosts wait for less time than they compute before the next step."""
     if (silences := step_silences(job)) is None:
