@@ -11,7 +11,7 @@ from ddnn_traces.collectives.folded import in_folded_steps
 from ddnn_traces.collectives.jobs import are_between, find_jobs
 from ddnn_traces.collectives.periods import ALWAYS, CLEAR, SAME_SIZE
 from ddnn_traces.collectives.steps import Job, Steps, in_few_steps, in_steps, is_closed, share_of_equal
-from ddnn_traces.collectives.streams import Stream, groups, hosts_of, with_data
+from ddnn_traces.collectives.streams import Stream, groups, hosts_of, with_data, without_control
 
 _EVEN = 0.9  # share of steps with the usual bytes: of one job 0.95 and more, of two that look like one 0.67 and 0.87
 _MOST_DIVISIONS = 64  # of six sizes of flows there are 62
@@ -36,7 +36,7 @@ def jobs_in_steps(streams: Sequence[Stream]) -> tuple[list[InSteps], list[Stream
 def _even_jobs(streams: Sequence[Stream]) -> tuple[list[InSteps], list[Stream], list[tuple[Job, InSteps | None]]]:
     """The jobs of these flows that have even steps, the flows without a period, and the other jobs with their steps."""
     found, left = find_jobs(streams)
-    closed = [(job, _with_steps(job)) for job in found if is_closed(job)]
+    closed = [(job, _with_steps(job)) for job in map(_between_hosts_with_data, found) if is_closed(job)]
     jobs = [one for _, one in closed if one and _evenness([one]) >= _EVEN]
     return jobs, left, [(job, one) for job, one in closed if not one or _evenness([one]) < _EVEN]
 
@@ -65,6 +65,12 @@ def _duration(stream: Stream) -> float:
     sent = np.cumsum(stream.size) / stream.size.sum()
     low, high = np.searchsorted(sent, ((1 - ALWAYS) / 2, (1 + ALWAYS) / 2))
     return float(stream.last[high] - stream.first[low])
+
+
+def _between_hosts_with_data(job: Job) -> Job:
+    """The job without control messages from or to a host that has no data in it, as a parameter server's chief."""
+    hosts = hosts_of(without_control({stream: period.size for stream, period in job.items()}))
+    return {stream: period for stream, period in job.items() if hosts.issuperset(stream.hosts)}
 
 
 def _with_steps(job: Job) -> InSteps | None:

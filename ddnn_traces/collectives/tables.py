@@ -102,17 +102,18 @@ def _what(collectives: int, jobs: int, groups: int, shapes: Counter[str], chosen
 
 
 def _at_once(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The job with most flows and those that overlap it for half of their time."""
+    """The job with most flows, and those at the same time as it for half of the shorter one's time."""
     spans = []
     for job in jobs:
         times = [transfer for one in job["collectives"] for transfer in one["transfers"]]
         spans.append((min(t["first_ns"] for t in times), max(t["last_ns"] for t in times)))
-    most = max(range(len(jobs)), key=lambda place: len(jobs[place]["flows"] or ()), default=0)
-    return [
-        job
-        for job, (begin, end) in zip(jobs, spans, strict=True)
-        if 2 * (min(end, spans[most][1]) - max(begin, spans[most][0])) > end - begin
-    ]
+    largest = max(range(len(jobs)), key=lambda place: len(jobs[place]["flows"] or ()), default=0)
+    return [job for job, span in zip(jobs, spans, strict=True) if _overlap(span, spans[largest]) > 0.5]
+
+
+def _overlap(one: tuple[int, int], other: tuple[int, int]) -> float:
+    """Share of the shorter span that is in the other one, too; not above 0 where none is."""
+    return (min(one[1], other[1]) - max(one[0], other[0])) / min(one[1] - one[0], other[1] - other[0])
 
 
 def _sure_patterns(collectives: list[dict[str, Any]]) -> set[_Pattern]:

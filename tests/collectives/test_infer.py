@@ -475,6 +475,14 @@ A, B, C = "10.0.0.1", "10.0.0.2", "10.0.0.3"
         ([step_of(*[("send", "direct", pair, 9) for pair in ([A, B], [B, C], [C, B], [B, A])] * 3)], (1, 2, 12)),
         ([step_of(*[("send", "direct", [A, B], 9), ("send", "direct", [B, A], 9)] * 3)], None),
         ([step_of(("all_reduce", "ring", [A, B, C], 9))] * 2, (2, 2, 2)),
+        # at once, though one ends far earlier
+        (
+            [
+                step_of(("all_reduce", "ring", [A, B, C], 9)),
+                step_of(("all_reduce", "ring", [A, B, C], 9), begin=0, end=90),
+            ],
+            (2, 2, 2),
+        ),
         # after a restart
         (
             [
