@@ -15,6 +15,7 @@ from ddnn_traces.collectives.streams import Stream, groups, hosts_of, with_data,
 
 _EVEN = 0.9  # share of steps with the usual bytes: of one job 0.95 and more, of two that look like one 0.67 and 0.87
 _MOST_DIVISIONS = 64  # of six sizes of flows there are 62
+_MOST_FLOWS = 256  # to look for the jobs of a division takes seconds
 
 InSteps = tuple[Job, Steps]
 
@@ -87,7 +88,7 @@ def _divided(job: Job, streams: Sequence[Stream]) -> list[InSteps]:
     """The fewest jobs with all flows of one that has no even steps: several that are in phase for a while; else none.
     Of several divisions, the one whose jobs are silent longest before their steps."""
     found = []
-    for part in [job, *_divisions(job)]:
+    for part in [job, *_divisions(job)] if len(streams) <= _MOST_FLOWS else []:
         mine, *_ = _even_jobs([*part])
         if len(mine) == 1 and len(mine[0][0]) == len(part):
             others, *_ = _even_jobs(with_data(without(streams, mine)))
