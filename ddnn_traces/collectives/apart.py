@@ -10,7 +10,7 @@ import numpy as np
 from ddnn_traces.collectives.folded import in_folded_steps
 from ddnn_traces.collectives.jobs import are_between, find_jobs
 from ddnn_traces.collectives.periods import ALWAYS, CLEAR, SAME_SIZE
-from ddnn_traces.collectives.steps import Job, Steps, in_few_steps, in_steps, is_closed, share_of_equal
+from ddnn_traces.collectives.steps import PRESENT, Job, Steps, in_few_steps, in_steps, is_closed, share_of_equal
 from ddnn_traces.collectives.streams import Stream, groups, hosts_of, with_data, without_control
 
 _EVEN = 0.9  # share of steps with the usual bytes: of one job 0.95 and more, of two that look like one 0.67 and 0.87
@@ -92,8 +92,10 @@ def _divided(job: Job, streams: Sequence[Stream]) -> list[InSteps]:
         mine, *_ = _even_jobs([*part])
         if len(mine) == 1 and len(mine[0][0]) == len(part):
             others, *_ = _even_jobs(with_data(without(streams, mine)))
-            if not without(job, [*mine, *others]):
-                found.append([*mine, *others])
+            jobs = [*mine, *others]
+            # parts of one job with losses pause before some of its steps only
+            if not without(job, jobs) and all(len(steps.start) >= PRESENT * len(steps.whole) for _, steps in jobs):
+                found.append(jobs)
     return min(found, key=lambda jobs: (len(jobs), -min(_silence(steps) for _, steps in jobs)), default=[])
 
 
