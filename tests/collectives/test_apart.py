@@ -78,6 +78,13 @@ def test_a_job_that_another_hides_is_found_in_what_this_leaves(one: str, other: 
     assert shape(at_once(first, second, 0)) == sorted(alone)
 
 
+def test_lost_messages_divide_no_job() -> None:
+    """Halving and doubling by four hosts, captures without 1% of the messages. Exchanges with one partner and with the
+    other would be jobs of 6 and 12 steps; few pauses show them."""
+    table = pq.read_table(Path(__file__).parent / "halving_doubling_with_lost_messages.parquet")
+    assert len(shape([tables._stream(flow, 0) for flow in tables._flows(table)])) < 2
+
+
 def test_a_chief_that_only_sends_control_messages_leaves_a_job_whole() -> None:
     """A parameter server with two workers, and a host that writes 3.5 kB to both workers in each step."""
     times = 100.0 * np.arange(19)
