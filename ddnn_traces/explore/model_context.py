@@ -60,7 +60,7 @@ def _tool(function: Callable[..., Any]) -> Any:
     from mcp.server.mcpserver.tools.base import Tool
     from mcp.types import ToolAnnotations
 
-    class Strict(Tool):
+    class Strict(Tool):  # type: ignore[misc, unused-ignore]  # Any, where the extra is not installed
         async def run(self, arguments: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
             known = self.parameters["properties"]
             if unknown := sorted(arguments.keys() - known.keys()):
