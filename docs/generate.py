@@ -64,7 +64,8 @@ TIMES = {
     "run_spans and throughput_samples bounds of base windows",
     "start_ns, end_ns": "both ends of an interval, logged or inferred: a step, an event, a collective, a pause",
     "window_start_ns, window_ns": "start and length of a base window, or of one that a parameter chooses",
-    "begin_ns": "as start_ns, in queries alone: where the training begins in a run (run_spans, inferred_throughput), "
+    "begin_ns": "as start_ns, in queries alone: where the training begins in a run (run_spans, inferred_throughput, "
+    "throughput_samples), "
     "where communication begins in a step (stragglers, collective_completion), or the payload of a pair "
     "(parameter_server_pairs)",
     "entry_ns, free_ns, ready_ns, until_ns": "a host in a collective or step, as each query says",

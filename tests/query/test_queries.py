@@ -316,7 +316,10 @@ def test_units_of_result_columns(subtests: pytest.Subtests) -> None:
 
 
 #: Queries that had the word begin for what others call start, before there was a rule.
-BEGINS = {"run_spans", "inferred_throughput", "parameter_server_pairs", "collective_completion", "stragglers"}
+BEGINS = {
+    "run_spans", "inferred_throughput", "throughput_samples", "parameter_server_pairs", "collective_completion",
+    "stragglers",
+}  # fmt: skip
 
 
 def test_names_of_times_have_the_words_of_the_docs() -> None:

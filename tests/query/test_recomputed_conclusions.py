@@ -188,8 +188,8 @@ def test_share_of_the_link(testbed: Dataset) -> None:
     run, facts = read_run(TESTBED / FULL_LINKS), declared(TESTBED / FULL_LINKS)
     per_ns, burst = facts["bandwidth_mbit"] / 8e3, facts["burst_bytes"]  # bytes a ns, bytes
     base = run.packets["time"].min() // MS * MS
-    begin = min(log.begins[0] for log in run.logs.values())
-    begin = base + ceil(max(begin - base, 0) / MS) * MS
+    training = max(min(log.begins[0] for log in run.logs.values()), run.packets["time"].min())
+    begin = base + ceil(max(training - base, 0) / MS) * MS
     end = min(max(log.ends[-1] for log in run.logs.values()), run.packets["time"].max() // MS * MS + MS)
     window = run.packets["time"] // MS * MS
     here = (window >= begin) & (window < end)
@@ -208,7 +208,7 @@ def test_share_of_the_link(testbed: Dataset) -> None:
     links = len(np.unique(run.packets["src"]))
     (found,) = rows(testbed, "total_throughput", FULL_LINKS)
     assert found["links"] == links
-    assert found["link_share"] == pytest.approx(sent.sum() / (count * length * links * per_ns))
+    assert found["link_share"] == pytest.approx(run.packets["wire"][here].sum() / ((end - training) * links * per_ns))
     assert found["peak_link_share"] == pytest.approx(sent.max() / (length * links * per_ns))
     assert found["most_link_share"] == pytest.approx(1 + burst / (length * per_ns))
     assert found["peak_link_share"] < found["most_link_share"]
