@@ -11,10 +11,11 @@ from ddnn_traces.collectives.folded import in_folded_steps
 from ddnn_traces.collectives.jobs import are_between, find_jobs
 from ddnn_traces.collectives.periods import ALWAYS, CLEAR, SAME_SIZE
 from ddnn_traces.collectives.steps import PRESENT, Job, Steps, in_few_steps, in_steps, is_closed, share_of_equal
-from ddnn_traces.collectives.streams import Stream, groups, hosts_of, with_data, without_control
+from ddnn_traces.collectives.streams import SMALL, Stream, groups, hosts_of, with_data, without_control
 
 _EVEN = 0.9  # share of steps with the usual bytes: of one job 0.95 and more, of two that look like one 0.67 and 0.87
 _MOST_DIVISIONS = 64  # of six sizes of flows there are 62
+_FEW = 10  # messages: equal parts of fewer are chance
 _MOST_FLOWS = 256  # to look for the jobs of a division takes seconds
 
 InSteps = tuple[Job, Steps]
@@ -49,14 +50,15 @@ def without(streams: Iterable[Stream], jobs: Iterable[InSteps]) -> list[Stream]:
 
 
 def beside(streams: Iterable[Stream], jobs: Iterable[InSteps]) -> list[Stream]:
-    """The flows without those between hosts of a job that send nearly all within the time of a step, as its first
-    parameters, or between few of its steps, as a validation."""
+    """The flows without those between hosts of a job that send a few messages, or nearly all within the time of a step,
+    as its first parameters, or between few of its steps, as a validation."""
     for job, steps in jobs:
         hosts, step = hosts_of(job), float(np.median(np.diff(steps.start))) if len(steps.start) > 1 else 0.0
         streams = [
             one
             for one in streams
-            if not hosts.issuperset(one.hosts) or (_duration(one) > step and not are_between(job, [one]))
+            if not hosts.issuperset(one.hosts)
+            or (np.sum(one.size > SMALL) >= _FEW and _duration(one) > step and not are_between(job, [one]))
         ]
     return list(streams)
 
