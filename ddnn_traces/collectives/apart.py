@@ -38,12 +38,18 @@ def jobs_in_steps(streams: Sequence[Stream]) -> tuple[list[InSteps], list[Stream
 def _even_jobs(streams: Sequence[Stream]) -> tuple[list[InSteps], list[Stream], list[tuple[Job, InSteps | None]]]:
     """The jobs of these flows that have even steps, the flows without a period, and the other jobs with their steps."""
     found, left = find_jobs(streams)
-    closed = [(job, _with_steps(job)) for job in map(_between_hosts_with_data, found) if is_closed(job)]
-    jobs = [one for _, one in closed if one and _evenness([one]) >= _EVEN]
-    return jobs, left, [(job, one) for job, one in closed if not one or _evenness([one]) < _EVEN]
+    jobs: list[InSteps] = []
+    uneven: list[tuple[Job, InSteps | None]] = []
+    for job in filter(is_closed, map(_between_hosts_with_data, found)):
+        one = _with_steps(job)
+        if one and _evenness(*one) >= _EVEN:
+            jobs.append(one)
+        else:
+            uneven.append((job, one))
+    return jobs, left, uneven
 
 
-def without(streams: Iterable[Stream], jobs: Iterable[InSteps]) -> list[Stream]:
+def without(streams: Iterable[Stream], jobs: Iterable[tuple[Iterable[Stream], Steps]]) -> list[Stream]:
     """The flows of none of the jobs. A job may have a flow without some of its messages."""
     known = {stream.flow_id for job, _ in jobs for stream in job}
     return [stream for stream in streams if stream.flow_id not in known]
@@ -81,9 +87,9 @@ def _with_steps(job: Job) -> InSteps | None:
     return found if found and len(found[1].whole) else None
 
 
-def _evenness(jobs: Iterable[InSteps]) -> float:
+def _evenness(job: Job, steps: Steps) -> float:
     """Share of steps in which a flow sends its usual bytes, mean over flows."""
-    return float(np.mean([share_of_equal(stream, steps.start) for job, steps in jobs for stream in job]))
+    return float(np.mean([share_of_equal(stream, steps.start) for stream in job]))
 
 
 def _divided(job: Job, streams: Sequence[Stream]) -> list[InSteps]:

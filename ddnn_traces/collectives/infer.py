@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ddnn_traces.collectives.apart import beside, jobs_in_steps
+from ddnn_traces.collectives.apart import beside, jobs_in_steps, without
 from ddnn_traces.collectives.irregular import calls_of, irregular_parts, is_exchange
 from ddnn_traces.collectives.kinds import collectives, unequal_all_to_all
 from ddnn_traces.collectives.phases import Collective, Parts, measured, parts_of, phases
@@ -54,8 +54,7 @@ def _jobs(streams: Sequence[Stream]) -> list[Job]:
             size=steps.size | {stream: float(part.stop.max()) for stream, part in irregular.items()},
         )
         jobs.append(Job(whole_steps, parts | irregular, tuple(_collectives(steps, parts, whole_steps, irregular))))
-    known = {stream.flow_id for job in jobs for stream in job.streams}
-    rest = [stream for stream in streams if stream.flow_id not in known]
+    rest = without(streams, [(job.parts, job.steps) for job in jobs])
     return [*jobs, *_jobs(with_data(beside(rest, in_their_steps)))] if jobs else []
 
 
